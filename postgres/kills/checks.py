@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 from cluster import Cluster, Failed, status
 
-# In the server's log: what no kill excuses. The server's own codes for damage, and the library's cries.
+# In the server's log: what no kill excuses. The server's own codes for damage, and the library's cries. A backend that removes a
+# file of a transaction it has committed asks the checkpointer, and exits with the postmaster if that has gone too; the server, with
+# or without the library, says so with a PANIC (RegisterSyncRequest in its sync.c).
 DAMAGE = re.compile(
-    r" (XX001|XX002) | XX000 (?!.*(concurrently|with OID|cache lookup))|PANIC|page verification failed|"
+    r" (XX001|XX002) | XX000 (?!.*(concurrently|with OID|cache lookup|it was already committed))|"
+    r"PANIC(?!:  cannot abort transaction \d+, it was already committed)|page verification failed|"
     r"invalid page in block|could not read block|"
     r"terminated by signal (?!9:)\d+|xlog flush request .* is not satisfied|"
     r"larder: (?!caching: |standby.signal|recovery.signal|backup_label is there|bringing up to|"

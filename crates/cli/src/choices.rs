@@ -14,6 +14,7 @@ use larder_io::format_size;
 
 use crate::setting::BadSetting;
 use crate::units::{format_span, format_time_of_day, ratio, size, span, time_of_day};
+use crate::write_back::{self, WriteBackArgs};
 
 /// The effect of a client write on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,7 +25,7 @@ pub enum WriteArg {
     Through,
     /// Write the origin; the flash copy becomes invalid
     Around,
-    /// Write cached units to flash, and to the origin when they are evicted (preset prwc)
+    /// Write cached units to flash, and to the origin later (presets prwc, flashcache, enhanceio, bcache)
     #[value(alias = "no-write-back")]
     WriteBack,
     /// Write pages to a log on flash, and to the origin at the next FLUSH (page logs)
@@ -107,10 +108,6 @@ pub struct ChoiceArgs {
     /// Exchange units only after this span without a client request; 0: at any time [prwc, proc: 0]
     #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub update_idle: Option<Nanos>,
-    /// Do not log which regions are dirty: writes to cached units wait for no record, and all units count as dirty after a
-    /// restart [accepted with prwc]
-    #[arg(long, hide_short_help = true)]
-    pub assume_dirty: bool,
     /// Reference factor above which a unit is hot; each request adds 20 [prwc, proc: 50]
     #[arg(long, alias = "update-hot", value_name = "N", hide_short_help = true)]
     pub update_hot_factor: Option<u16>,
@@ -120,6 +117,9 @@ pub struct ChoiceArgs {
     /// Pages that are written to a page log together, 1 to 256 [face, face-basic: 64]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub batch_pages: Option<u32>,
+    /// Of units that flash owns.
+    #[command(flatten)]
+    pub write_back: WriteBackArgs,
 }
 
 impl ChoiceArgs {
@@ -201,13 +201,7 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
         }
         None => {}
     }
-    choices.dirty_log = !args.assume_dirty;
-    if args.assume_dirty && choices.write != WritePolicy::WriteBack {
-        bail!(BadSetting::new(
-            "assume_dirty",
-            "accepted with write-back of units only (--preset prwc)"
-        ));
-    }
+    write_back::apply(&mut choices, &args.write_back)?;
     if args.update_period == Some(0) {
         bail!(BadSetting::of("update_period", 0, "accepted above 0"));
     }
@@ -236,10 +230,17 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
     if args.batch_pages.is_some() {
         bail!(BadSetting::new("batch_pages", only));
     }
-    let periodic = choices.admission.is_periodic();
-    if choices.write.flash_owns() && (!periodic || choices.durability == Durability::Volatile) {
-        let only = "accepted with periodic update and a journal (--preset prwc or proc, --durability journal)";
-        bail!(BadSetting::of("write_policy", word(WriteArg::WriteBack), only));
+    if choices.write.flash_owns() {
+        // Dirty data needs one; a preset that writes through may have none.
+        choices.durability = args.durability.map_or(Durability::Journal, |_| choices.durability);
+        let on_miss = matches!(choices.admission, AdmissionChoice::OnMiss(_));
+        let whole = on_miss && choices.unit_bytes == UNIT_BYTES_LEAST;
+        let owned = choices.admission.is_periodic() || whole;
+        if !owned || choices.durability == Durability::Volatile {
+            let only = "accepted with a journal, and periodic update (--preset prwc or proc) or units of 4 KiB \
+                        (--preset flashcache, enhanceio or bcache)";
+            bail!(BadSetting::of("write_policy", word(WriteArg::WriteBack), only));
+        }
     }
     Ok(())
 }
@@ -353,6 +354,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
     if let AdmissionChoice::OnExit(settings) = &choices.admission {
         decided.push(("batch_pages", vec![settings.batch_pages.to_string()]));
     }
+    decided.extend(write_back::decided(choices));
     decided
 }
 

@@ -23,6 +23,7 @@ mod trace;
 mod units;
 mod usage;
 mod workers;
+mod write_back;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

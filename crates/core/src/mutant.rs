@@ -167,6 +167,48 @@ pub const MUTANTS: &[Mutant] = &[
         "9",
         "without a dirty log, writes wait for no record before a checkpoint has all units as dirty",
     ),
+    mutant(
+        "synced-over-newer",
+        "9",
+        "a unit that was written again while it was copied to the origin counts as clean",
+    ),
+    mutant(
+        "synced-under-write",
+        "9",
+        "a unit is copied to the origin while a client writes it, and counts as clean",
+    ),
+    mutant(
+        "synced-before-durable",
+        "9",
+        "a unit that the syncer copied counts as clean before both devices are flushed",
+    ),
+    mutant("evicts-dirty", "9", "a miss takes the slot of a dirty unit"),
+    mutant("flush-forgets-admitted", "7", "a FLUSH does not log the units that writes admitted"),
+    mutant(
+        "flush-waits-for-syncer",
+        "7",
+        "without a journal a FLUSH leaves dirty units to the syncer's period",
+    ),
+    mutant(
+        "state-apart-from-dirty",
+        "9",
+        "a crash between two blocks of the log makes a dirty unit clean",
+    ),
+    mutant(
+        "admitted-over-write",
+        "4",
+        "a read admits what it read of the origin although the page was written meanwhile",
+    ),
+    mutant(
+        "admitted-while-leaving",
+        "10",
+        "a write admits its unit behind the eviction of all units, and a detach loses it",
+    ),
+    mutant(
+        "syncer-starves-eviction",
+        "11",
+        "what eviction waits for is not written back, so that a full cache admits nothing",
+    ),
     mutant("leave-without-write-back", "9", "a dirty unit is evicted without write-back"),
     mutant("leave-without-origin-flush", "9", "a unit is evicted before the origin is flushed"),
     mutant("own-before-flush", "9", "a unit is logged as owned by flash before flash is flushed"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pure cache decisions: admission (by heat or on a miss), replacement, the device that serves a hit, and the regions that a
-//! journal keeps touched.
+//! Pure cache decisions: admission (by heat or on a miss), replacement, the device that serves a hit, the regions that a
+//! journal keeps touched, and what a write-back cache copies to the origin next.
 //!
 //! Each policy is one short file. The engine passes events and the time, and the policy returns a decision. A policy
 //! knows no device, clock, thread or byte.
@@ -17,6 +17,7 @@ pub mod balance;
 pub mod heat;
 pub mod replacement;
 mod streams;
+pub mod syncer;
 pub mod touched;
 
 /// A point in time or a span, in nanoseconds.

@@ -10,5 +10,6 @@ pub mod faults;
 pub mod oracle;
 pub mod scenario;
 pub mod store;
+pub mod synced;
 pub mod torture;
 pub mod world;

@@ -8,7 +8,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
-use larder_sim::torture::profile::{PROFILES, Profile};
+use larder_sim::torture::profile::Profile;
+use larder_sim::torture::rows::PROFILES;
 use larder_sim::torture::runner::{Task, torture};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/digests.txt");

@@ -6,11 +6,11 @@
 use std::sync::atomic::AtomicBool;
 
 use larder_core::mutant::activate;
-use larder_sim::scenario;
 use larder_sim::torture::plan::Plan;
 use larder_sim::torture::runner::Task;
 use larder_sim::torture::shrink::shrink;
 use larder_sim::torture::{self, corpus, mutants, small};
+use larder_sim::{scenario, synced};
 
 #[test]
 fn torture_catches_every_mutant() {
@@ -26,6 +26,9 @@ fn torture_catches_every_mutant() {
         }
     }
     assert!(scenario::hot_units_stay().is_ok());
+    assert_eq!(synced::a_cache_full_of_dirty_pages_admits_again(), Ok(()));
+    assert_eq!(synced::a_flush_without_a_journal_writes_back(), Ok(()));
+    assert_eq!(synced::a_dirty_unit_is_logged_in_one_block(), Ok(()));
     assert!(scenario::an_unusable_log_loses_nothing_of_the_others().is_ok());
     assert_eq!(scenario::a_refused_trim_returns_no_older_bytes(), Ok(()));
     assert_eq!(scenario::a_flush_does_not_count_on_a_replacement(), Ok(()));

@@ -4,10 +4,12 @@
 use std::sync::atomic::AtomicBool;
 
 use larder_core::config::presets;
+use larder_sim::torture::caches::CACHES;
 use larder_sim::torture::history::Seen;
 use larder_sim::torture::plan::Plan;
-use larder_sim::torture::profile::{CACHES, PROFILES, Profile, profile};
+use larder_sim::torture::profile::Profile;
 use larder_sim::torture::promise::{PROMISES, Promise};
+use larder_sim::torture::rows::{PROFILES, profile};
 use larder_sim::torture::runner::{Outcome, Task, torture};
 use larder_sim::torture::{corpus, run, small};
 

@@ -389,8 +389,10 @@ impl Current {
     /// Cancels the detach that a clear prepared.
     pub(crate) fn cancel_detach(&self) {
         self.detaching.hold_back.set(false);
-        if let Cache::Log(LogState::Open(open)) = self.get() {
-            open.resume();
+        match self.get() {
+            Cache::Log(LogState::Open(open)) => open.resume(),
+            Cache::WriteBack(cache) => cache.admits.set(true),
+            Cache::PassThrough | Cache::Clean(_) | Cache::Log(_) => {}
         }
     }
 

@@ -9,6 +9,7 @@ use larder_policy::replacement::{
     Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lirs, Lru, Replacement, S3Fifo, Sieve, TwoQ,
     WTinyLfu,
 };
+use larder_policy::syncer::SyncerSettings;
 use larder_policy::touched::TouchSettings;
 
 use crate::buf::PAGE;
@@ -26,8 +27,8 @@ pub enum WritePolicy {
     WriteThrough,
     /// The origin is written; the flash copy becomes invalid (SCE 4.5).
     WriteAround,
-    /// A cached unit is written to flash alone, and to the origin at its eviction. Other units are written to the origin
-    /// alone (PRWC 2.2).
+    /// A cached unit is written to flash alone, and to the origin by the syncer or at its eviction. Other units are written to
+    /// the origin alone (PRWC 2.2), unless the write admits them (SCE 4.4).
     WriteBack,
     /// A page is written to a log on flash, and to the origin at once, with a FLUSH, or at its eviction (FaCE 4.2).
     Logged(LogPolicy),
@@ -336,6 +337,8 @@ pub struct Choices {
     pub touch: Option<TouchSettings>,
     /// Whether a journal under write-back records which regions are dirty (PRWC 2.8.4).
     pub dirty_log: bool,
+    /// When write-back of units copies dirty ones to the origin, beside their eviction.
+    pub sync: SyncerSettings,
 }
 
 impl Choices {

@@ -7,6 +7,7 @@
 
 use super::{Choices, Durability, Limits, WritePolicy};
 use crate::buf::PAGE;
+use crate::cache::units::dirty_map::DIRTY_SLOT_BYTES;
 use crate::cache::units::flash_writes::FLASH_WRITES_BYTES;
 use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
 use crate::pagelog::BUFFERS;
@@ -50,7 +51,8 @@ impl Memory {
         let writes = if choices.write == WritePolicy::WriteBack { FLASH_WRITES_BYTES } else { 0 };
         Self {
             map_bytes: origin_bytes.div_ceil(unit_bytes) * (4 + choices.admission.bytes_per_unit()),
-            slot_bytes: slots * (SLOT_BYTES + choices.eviction.bytes_per_slot()),
+            slot_bytes: slots * (SLOT_BYTES + choices.eviction.bytes_per_slot())
+                + dirty_bytes(slots, choices),
             bitmap_bytes: if unit_bytes > PAGE as u64 {
                 slots * bitmap_bytes_each(unit_bytes)
             } else {
@@ -89,6 +91,16 @@ impl Memory {
     #[must_use]
     pub fn full_bytes(&self) -> u64 {
         self.map_bytes + self.slot_bytes + self.buffer_bytes
+    }
+}
+
+/// What write-back keeps of units that are dirty, if as many are as may be.
+fn dirty_bytes(slots: u64, choices: &Choices) -> u64 {
+    match choices.write {
+        WritePolicy::WriteBack => {
+            (slots as f64 * choices.sync.most_dirty.min(1.0)) as u64 * DIRTY_SLOT_BYTES
+        }
+        _ => 0,
     }
 }
 

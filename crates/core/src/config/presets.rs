@@ -14,6 +14,7 @@ use larder_policy::admission::{
 };
 use larder_policy::balance::BalanceSettings;
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
+use larder_policy::syncer::SyncerSettings;
 use larder_policy::touched::TouchSettings;
 
 /// A named row.
@@ -114,6 +115,7 @@ pub const PRESETS: &[Preset] = &[
             balance: None,
             touch: None,
             dirty_log: true,
+            sync: SyncerSettings::default(),
         },
     },
     Preset {
@@ -136,6 +138,7 @@ pub const PRESETS: &[Preset] = &[
             balance: None,
             touch: None,
             dirty_log: true,
+            sync: SyncerSettings::default(),
         },
     },
     Preset {
@@ -158,6 +161,7 @@ pub const PRESETS: &[Preset] = &[
             balance: None,
             touch: None,
             dirty_log: true,
+            sync: SyncerSettings::default(),
         },
     },
     Preset {
@@ -183,6 +187,7 @@ pub const PRESETS: &[Preset] = &[
             balance: None,
             touch: None,
             dirty_log: true,
+            sync: SyncerSettings::default(),
         },
     },
 ];
@@ -227,6 +232,7 @@ fn sce() -> Choices {
         balance: None,
         touch: None,
         dirty_log: true,
+        sync: SyncerSettings::NONE,
     }
 }
 
@@ -268,6 +274,7 @@ fn face(second_chance: bool) -> Choices {
         balance: None,
         touch: None,
         dirty_log: true,
+        sync: SyncerSettings::NONE,
     }
 }
 
@@ -286,6 +293,7 @@ fn periodic(write: WritePolicy) -> Choices {
         balance: None,
         touch: None,
         dirty_log: true,
+        sync: SyncerSettings::NONE,
     }
 }
 

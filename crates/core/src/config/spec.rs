@@ -6,8 +6,10 @@
 use super::choices::{
     AdmissionChoice, Choices, Durability, Eviction, Placement, ReplacementChoice, WritePolicy,
 };
+use crate::buf::PAGE;
 use crate::pagelog::{LogPolicy, LogSettings};
 use larder_policy::balance::BalanceSettings;
+use larder_policy::syncer::SyncerSettings;
 use larder_policy::touched::TouchSettings;
 
 /// A choice that cannot be combined with the others.
@@ -82,6 +84,7 @@ pub(crate) struct WriteBackSpec {
     pub slots: SlotSpec,
     /// Whether the journal records which regions are dirty; else all count as dirty after a restart.
     pub dirty_log: bool,
+    pub sync: SyncerSettings,
     pub balance: Option<BalanceSettings>,
 }
 
@@ -180,15 +183,18 @@ fn log(choices: &Choices, policy: LogPolicy) -> Result<LogSpec, Rejected> {
 }
 
 fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
-    if !choices.admission.is_periodic() {
+    let on_miss = matches!(choices.admission, AdmissionChoice::OnMiss(_));
+    // A write that misses admits its unit only if it covers it.
+    let whole = choices.admission.is_periodic() || on_miss && choices.unit_bytes == PAGE as u64;
+    if !whole {
         return rejected(
             "write policy",
-            "units are written back when an update exchanges them",
-            "write-back with periodic admission",
+            "flash has dirty units as a whole",
+            "write-back with periodic admission, or with units of 4 KiB that each miss admits",
         );
     }
-    let Choices { balance, dirty_log, .. } = *choices;
-    Ok(WriteBackSpec { slots: slots(choices)?, dirty_log, balance })
+    let Choices { balance, dirty_log, sync, .. } = *choices;
+    Ok(WriteBackSpec { slots: slots(choices)?, dirty_log, sync, balance })
 }
 
 fn clean(choices: &Choices, flash_copy: FlashCopy) -> Result<KindSpec, Rejected> {

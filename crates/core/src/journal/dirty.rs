@@ -4,6 +4,10 @@
 //! It persists the cache's [`DirtyMap`]. A unit is logged when it is wholly cached, clean, and durable on both devices; a
 //! region is logged as dirty before the first write to it. A checkpoint does not change this state.
 //!
+//! A unit that a miss *admits* is logged later: when its data was made durable by a flush of flash, and of the origin if it is
+//! clean. Until then recovery does not find it, and its writes need no record. It is logged with its dirty regions in one
+//! block, so that no crash makes it clean.
+//!
 //! **Without a dirty log** (PRWC 2.8.4, its second choice) a unit is logged as wholly dirty as soon as it is cached, so that no
 //! later write waits for a record. After a restart all units count as dirty, and are written back before they are evicted. A run
 //! that begins with the state of a run with a dirty log logs dirty regions until its first checkpoint, which has all units as
@@ -24,6 +28,7 @@ use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::mutant;
 use crate::pages::Pages;
+use crate::request::Errno;
 
 /// The journal of a write-back cache.
 pub(crate) struct DirtyJournal {
@@ -32,6 +37,12 @@ pub(crate) struct DirtyJournal {
     slots: Rc<DirtyFlash>,
     /// Ticket of the last record that marks regions of a slot as dirty, until the slot is clean.
     touched: RefCell<BTreeMap<u32, Ticket>>,
+    /// Slots whose units were admitted and are not logged, each with a number of its own.
+    admitted: RefCell<BTreeMap<u32, u64>>,
+    /// How many units were admitted.
+    admissions: Cell<u64>,
+    /// Ticket of the last record of an admitted unit.
+    kept: Cell<Ticket>,
     /// Whether dirty regions are logged.
     dirty_log: bool,
     /// Whether the state on flash has all units as wholly dirty.
@@ -53,6 +64,9 @@ impl DirtyJournal {
             dirty,
             slots,
             touched: RefCell::default(),
+            admitted: RefCell::default(),
+            admissions: Cell::new(0),
+            kept: Cell::new(0),
             dirty_log,
             all_dirty: Cell::new(!dirty_log && mutant::is_active("all-dirty-early")),
         });
@@ -69,6 +83,9 @@ impl DirtyJournal {
 
     /// Logs regions that became dirty, and waits until all records of the slot's dirty regions are durable.
     pub(crate) async fn dirtied(&self, slot: u32, new: u64) -> Result<(), LogFailed> {
+        if self.is_admitted(slot) {
+            return Ok(()); // its first record will have the region
+        }
         if new != 0 && !self.all_dirty.get() {
             let ticket = self.log().enqueue(Record::Touch { slot, mask: new });
             self.touched.borrow_mut().insert(slot, ticket);
@@ -80,10 +97,53 @@ impl DirtyJournal {
         self.log().durable(ticket).await?;
         // No further record is waited for.
         let is_last = self.touched.borrow().get(&slot) == Some(&ticket);
-        if self.all_dirty.get() && is_last {
+        if is_last {
             self.touched.borrow_mut().remove(&slot);
         }
         Ok(())
+    }
+
+    /// A slot holds a unit that a miss admitted. Its write has ended.
+    pub(crate) fn admit(&self, slot: u32) {
+        let number = self.admissions.get() + 1;
+        self.admissions.set(number);
+        self.admitted.borrow_mut().insert(slot, number);
+    }
+
+    /// Whether a slot holds such a unit that is not logged.
+    pub(crate) fn is_admitted(&self, slot: u32) -> bool {
+        self.admitted.borrow().contains_key(&slot)
+    }
+
+    /// The units that were admitted and are not logged.
+    pub(crate) fn admitted(&self) -> Vec<(u32, u64)> {
+        self.admitted.borrow().iter().map(|(slot, number)| (*slot, *number)).collect()
+    }
+
+    /// Logs those of the units that still are where they were, and waits until all that were admitted before are logged durably.
+    /// Since the list was made, flash was flushed without a loss; the origin too, for those that are clean.
+    pub(crate) async fn keep(&self, admitted: &[(u32, u64)]) -> Result<(), Errno> {
+        if mutant::is_active("flush-forgets-admitted") {
+            return Ok(());
+        }
+        self.log_admitted(admitted);
+        self.log().durable(self.kept.get()).await.map_err(|LogFailed| Errno::EIO)
+    }
+
+    fn log_admitted(&self, admitted: &[(u32, u64)]) {
+        for (slot, number) in admitted {
+            let is_same = self.admitted.borrow().get(slot) == Some(number);
+            let Some(unit) = self.base.table.unit_of(*slot).filter(|_| is_same) else { continue };
+            self.admitted.borrow_mut().remove(slot);
+            let mask = if self.dirty_log { self.dirty.mask(*slot) } else { self.all() };
+            self.base.mapping.set_logged(*slot, true);
+            let state = Record::State { slot: *slot, unit, bits: Box::default() };
+            self.kept.set(self.log().enqueue(state));
+            if mask != 0 {
+                self.kept.set(self.log().enqueue(Record::Touch { slot: *slot, mask }));
+                self.touched.borrow_mut().insert(*slot, self.kept.get());
+            }
+        }
     }
 
     /// All regions of a unit.
@@ -95,6 +155,7 @@ impl DirtyJournal {
     /// Logs that the slot holds this unit, wholly and clean. The caller has made it durable on both devices.
     pub(crate) fn clean(&self, slot: u32, unit: u32) -> Ticket {
         self.touched.borrow_mut().remove(&slot);
+        self.admitted.borrow_mut().remove(&slot);
         self.base.mapping.set_logged(slot, true);
         let ticket = self.log().enqueue(Record::State { slot, unit, bits: Box::default() });
         if self.dirty_log || mutant::is_active("admitted-as-clean") {
@@ -112,14 +173,16 @@ impl Journal for DirtyJournal {
     }
 
     fn is_settled(&self) -> bool {
-        self.base.is_settled()
+        let kept = self.admitted.borrow().is_empty() || self.log().has_failed();
+        kept && self.base.is_settled()
     }
 
-    /// Nothing: [`clean`](Self::clean) logs units.
+    /// Nothing: [`clean`](Self::clean) and [`keep`](Self::keep) log units.
     fn changed(&self, _: u32, _: &Pages) {}
 
     fn removed(&self, evicted: Evicted) {
         self.touched.borrow_mut().remove(&evicted.slot);
+        self.admitted.borrow_mut().remove(&evicted.slot);
         self.base.mapping.removed(evicted);
     }
 
@@ -174,7 +237,21 @@ impl Checkpointed for DirtyJournal {
         Ok(doubts == *before || mutant::is_active("checkpoint-trusts-lost-payload"))
     }
 
+    /// Logs all units that were admitted, without a wait until that is durable: this task makes room in a full log.
     async fn log_batch(&self) -> Result<bool, LogFailed> {
+        // Of a lost sector the flush covers nothing, also if it is written again meanwhile.
+        let (mut admitted, losses) = (self.admitted(), self.slots.writes.losses());
+        admitted.retain(|(slot, _)| !self.slots.writes.has_lost(*slot));
+        if admitted.is_empty() {
+            return Ok(false);
+        }
+        if admitted.iter().any(|(slot, _)| self.dirty.mask(*slot) == 0) {
+            self.base.cx.origin.make_durable().await.map_err(|_| LogFailed)?;
+        }
+        self.slots.make_durable().await.map_err(|_| LogFailed)?;
+        if losses == self.slots.writes.losses() {
+            self.log_admitted(&admitted);
+        }
         Ok(false)
     }
 

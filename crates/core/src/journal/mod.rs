@@ -35,4 +35,4 @@ pub mod recover;
 pub(crate) use self::base::Journal;
 pub(crate) use self::clean::CleanJournal;
 pub(crate) use self::dirty::DirtyJournal;
-pub(crate) use self::log::{Log, LogFailed};
+pub(crate) use self::log::{Log, LogFailed, Ticket};

@@ -134,17 +134,30 @@ impl LogEnd {
     }
 }
 
+/// The first records that must be in one block: a unit that is logged as dirty has two, and is not clean between them.
+fn inseparable(records: &[Record]) -> &[Record] {
+    let together = match records {
+        [Record::State { slot, .. }, Record::Touch { slot: touched, .. }, ..] => slot == touched,
+        _ => false,
+    };
+    let both = together && !mutant::is_active("state-apart-from-dirty");
+    &records[..records.len().min(1 + usize::from(both))]
+}
+
 /// Packs as many records as fit into `most` blocks; returns the bytes and the number of records.
 pub fn pack(records: &[Record], layout: &Layout, most: u32, end: &mut LogEnd) -> (Vec<u8>, usize) {
     let block = layout.block_bytes as usize;
     let (mut out, mut taken, first) = (Vec::new(), 0, end.sequence);
     while taken < records.len() && out.len() < most as usize * block {
         let mut body = Vec::with_capacity(block);
-        while let Some(record) = records.get(taken)
-            && HEADER + body.len() + record.bytes() <= block
-        {
-            record.encode(&mut body);
-            taken += 1;
+        loop {
+            let next = inseparable(&records[taken..]);
+            let bytes: usize = next.iter().map(Record::bytes).sum();
+            if next.is_empty() || HEADER + body.len() + bytes > block {
+                break;
+            }
+            next.iter().for_each(|record| record.encode(&mut body));
+            taken += next.len();
         }
         let mut bytes = vec![0; block];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());

@@ -5,7 +5,8 @@ use larder_core::config::WritePolicy;
 
 use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
-    LOG_FULL, LOG_THROUGH, UNLOGGED_WRITE_BACK, VOLATILE, WRITE_BACK,
+    LOG_FULL, LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION, UNLOGGED_WRITE_BACK,
+    VOLATILE, WRITE_BACK,
 };
 
 /// A preset with a kind of cache that it makes.
@@ -50,6 +51,13 @@ pub const CACHES: &[Cache] = &[
     cache("enhanceio", &VOLATILE, 1),
     cache("bcache", &JOURNALED, 1),
     cache("bcache", &VOLATILE, 1),
+    cache("flashcache", &SYNCED, 2),
+    cache("bcache", &SYNCED, 2),
+    cache("enhanceio", &SYNCED, 1),
+    cache("flashcache", &SYNCED_AT_ONCE, 1),
+    cache("bcache", &SYNCED_AT_ONCE, 1),
+    cache("flashcache", &SYNCED_BY_EVICTION, 1),
+    cache("bcache", &SYNCED_BY_EVICTION, 1),
     cache("face", &LOG_FULL, 3),
     cache("face-basic", &LOG_FULL, 1),
     cache("face", &LOG_BOUNDED, 3),

@@ -15,6 +15,7 @@ use larder_core::policy::admission::{
 };
 use larder_core::policy::balance::BalanceSettings;
 use larder_core::policy::replacement::BucketOrder;
+use larder_core::policy::syncer::{SyncOrder, SyncerSettings};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -80,6 +81,59 @@ pub(super) fn tune_patient(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg
         settings.idle = [0, 100 * MICRO, 2 * MILLISECOND][rng.random_range(0..3)];
     }
     blocks
+}
+
+/// Choices of a cache with a syncer, whatever its settings.
+pub(super) fn tune_synced(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    let blocks = tune_units(choices, unit_bytes, rng);
+    choices.sync = any_sync(rng);
+    blocks
+}
+
+/// The same; a unit is written back as soon as it is dirty.
+pub(super) fn tune_synced_at_once(
+    choices: &mut Choices,
+    unit_bytes: u64,
+    rng: &mut Pcg64Mcg,
+) -> u32 {
+    let blocks = tune_units(choices, unit_bytes, rng);
+    choices.sync = SyncerSettings { period_ns: Some(0), ..any_sync(rng) };
+    blocks
+}
+
+/// The same; a unit is written back when eviction wants its slot.
+pub(super) fn tune_synced_by_eviction(
+    choices: &mut Choices,
+    unit_bytes: u64,
+    rng: &mut Pcg64Mcg,
+) -> u32 {
+    let blocks = tune_units(choices, unit_bytes, rng);
+    choices.sync = SyncerSettings { together: rng.random_range(1..9), ..SyncerSettings::NONE };
+    blocks
+}
+
+/// Any choices of a cache of pages that each miss admits, with a syncer.
+pub(super) fn any_synced(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    choices.unit_bytes = unit_bytes;
+    choices.placement = Placement::Anywhere;
+    any_on_miss(choices, rng);
+    choices.sync = any_sync(rng);
+    0
+}
+
+fn any_sync(rng: &mut Pcg64Mcg) -> SyncerSettings {
+    let span = |rng: &mut Pcg64Mcg| match rng.random_range(0..3) {
+        0 => None,
+        1 => Some(0),
+        _ => Some(rng.random_range(0..8_000) * MICRO),
+    };
+    SyncerSettings {
+        period_ns: span(rng),
+        most_dirty: [0.0, 0.2, 0.5, 1.0][rng.random_range(0..4)],
+        idle_ns: span(rng),
+        order: [SyncOrder::Age, SyncOrder::Place][rng.random_range(0..2)],
+        together: rng.random_range(1..9),
+    }
 }
 
 /// Choices of page logs: small batches, and logs of a few of them, so that laps are short.

@@ -6,7 +6,8 @@
 //! mutant is tested too, so an entry that lost its meaning is noticed.
 
 use super::plan::Plan;
-use super::profile::{Profile, profile};
+use super::profile::Profile;
+use super::rows::profile;
 
 /// A line of the corpus.
 #[derive(Clone, Debug)]

@@ -9,7 +9,8 @@ use larder_core::format::Plan;
 use larder_core::pagelog::LogPolicy;
 
 use super::choices::{
-    Tune, any_log, any_units, any_updated, tune_balanced, tune_log, tune_patient, tune_units,
+    Tune, any_log, any_synced, any_units, any_updated, tune_balanced, tune_log, tune_patient,
+    tune_synced, tune_synced_at_once, tune_synced_by_eviction, tune_units,
 };
 use super::places::{self, Sizes};
 use super::promise::{Promise, Trouble};
@@ -127,6 +128,27 @@ pub const UNLOGGED_WRITE_BACK: Kind = Kind {
     tune: tune_patient,
     of_life: |choices, life| Choices { dirty_log: life % 2 == 1, ..choices.clone() },
     ..WRITE_BACK
+};
+
+/// Units of a page that each miss admits, with a journal; flash owns them until a syncer has copied them to the origin.
+pub const SYNCED: Kind = Kind {
+    name: "synced",
+    write: Some(WritePolicy::WriteBack),
+    tune: tune_synced,
+    any: any_synced,
+    ..WRITE_BACK
+};
+
+/// As above; the syncer copies a unit as soon as it is dirty.
+pub const SYNCED_AT_ONCE: Kind =
+    Kind { name: "synced-at-once", tune: tune_synced_at_once, any: tune_synced_at_once, ..SYNCED };
+
+/// As above; the syncer copies only what eviction wants.
+pub const SYNCED_BY_EVICTION: Kind = Kind {
+    name: "synced-by-eviction",
+    tune: tune_synced_by_eviction,
+    any: tune_synced_by_eviction,
+    ..SYNCED
 };
 
 /// A page log of clean pages.

@@ -11,7 +11,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::history::{RECOVERIES, REQUESTS};
-use super::profile::{Profile, by_weight};
+use super::mix::by_weight;
+use super::profile::Profile;
 use super::promise::Trouble;
 use super::rot::flippable;
 use super::setup::Setup;

@@ -12,7 +12,7 @@
 //!
 //! Why not random decisions on the way: a list of steps can be shortened, and a person can read it.
 
-mod caches;
+pub mod caches;
 mod choices;
 pub mod corpus;
 mod crash;
@@ -34,6 +34,7 @@ pub mod profile;
 pub mod promise;
 mod reads;
 mod rot;
+pub mod rows;
 pub mod runner;
 pub mod setup;
 pub mod shrink;

@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 use larder_core::mutant::{DEATHS, MUTANTS, SERVED, SHARED};
 
 use super::corpus;
-use super::profile::profile;
+use super::rows::profile;
 use super::runner::{Outcome, Task, activate, torture};
-use crate::scenario;
+use crate::{scenario, synced};
 
 /// A fixed history.
 type Scenario = fn() -> Result<(), String>;
@@ -20,6 +20,21 @@ type Scenario = fn() -> Result<(), String>;
 /// The mutants that a scenario catches, and the rules that they break.
 const SCENARIOS: &[(&str, &str, Scenario)] = &[
     ("displace-anything", "6: a hotter unit is displaced", scenario::hot_units_stay),
+    (
+        "syncer-starves-eviction",
+        "11: a full cache admits nothing",
+        synced::a_cache_full_of_dirty_pages_admits_again,
+    ),
+    (
+        "flush-waits-for-syncer",
+        "7: an answered FLUSH did not cover a write",
+        synced::a_flush_without_a_journal_writes_back,
+    ),
+    (
+        "state-apart-from-dirty",
+        "9: a crash makes a dirty unit clean",
+        synced::a_dirty_unit_is_logged_in_one_block,
+    ),
     (
         "page-log-serves-alone",
         "7: an answered write is lost",

@@ -11,10 +11,13 @@ use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
+use super::caches::Cache;
 use super::choices::any_limits;
 use super::load::steps;
+use super::mix::by_weight;
 use super::places::Sizes;
-use super::profile::{Cache, PROFILES, Profile, by_weight};
+use super::profile::Profile;
+use super::rows::PROFILES;
 use super::setup::Setup;
 use super::step::Step;
 

@@ -229,13 +229,14 @@ impl FlashWrites {
 
     /// Waits until no task holds a page of a slot.
     pub(super) async fn unheld(&self, slot: u32) {
-        let is_held = || {
-            let state = self.state.borrow();
-            state.pages.range(all_of(slot)).any(|(_, page)| page.held)
-        };
-        while is_held() {
+        while self.is_held(slot) {
             self.waiting.wait(&self.exec).await;
         }
+    }
+
+    /// Whether a task holds a page of a slot.
+    pub(super) fn is_held(&self, slot: u32) -> bool {
+        self.state.borrow().pages.range(all_of(slot)).any(|(_, page)| page.held)
     }
 
     /// Removes a slot whose unit was evicted.
@@ -250,8 +251,15 @@ impl FlashWrites {
     }
 
     /// Whether a sector of a slot is lost.
-    pub(super) fn has_lost(&self, slot: u32) -> bool {
+    pub(crate) fn has_lost(&self, slot: u32) -> bool {
         self.state.borrow().lost.range(all_of(slot)).next().is_some()
+    }
+
+    /// The slots with lost sectors.
+    pub(super) fn lost_slots(&self) -> Vec<u32> {
+        let mut slots: Vec<u32> = self.state.borrow().lost.keys().map(|(slot, _)| *slot).collect();
+        slots.dedup();
+        slots
     }
 
     /// Whether any sector is lost.
@@ -260,7 +268,7 @@ impl FlashWrites {
     }
 
     /// How many times sectors were found lost.
-    pub(super) fn losses(&self) -> u64 {
+    pub(crate) fn losses(&self) -> u64 {
         self.state.borrow().losses
     }
 

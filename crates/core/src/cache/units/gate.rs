@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gate: under write-back, clients of a unit wait while the unit is exchanged (PRWC 2.4: the lock table with a counter
-//! and a bit per segment).
+//! The gate: under write-back, clients of a unit wait while the unit is admitted or evicted (PRWC 2.4: the lock table with a
+//! counter and a bit per segment).
 //!
-//! Invariants: no client is inside a shut unit; a client that enters one waits until it is opened. A handful of units are
-//! shut at a time, and only units in use have a count.
+//! Invariants: no client is inside a shut unit; a client that enters one waits until it is opened. One task at a time keeps a
+//! unit shut. A handful of units are shut at a time, and only units in use have a count.
+//!
+//! The syncer enters like a client, but only where none is: what it copies is then no older than the last change that ended,
+//! and nobody shuts the unit under it. Clients do not wait for it.
 //!
 //! Why clean caches need none: the origin holds all data, and claims keep a population from validating stale pages
-//! (`claims.rs`). Why shutting polls: an exchange is rare, takes milliseconds, and must time out on clients that hang.
+//! (`claims.rs`). Why shutting polls: it is rare that it must wait, and it must time out on clients that hang.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::exec::{Exec, Guard, MILLISECOND, Nanos, WaitList};
@@ -20,7 +23,7 @@ const POLL: Nanos = MILLISECOND / 10;
 
 #[derive(Default)]
 struct State {
-    shut: Vec<u32>,
+    shut: BTreeSet<u32>,
     inside: BTreeMap<u32, u32>,
 }
 
@@ -57,20 +60,42 @@ impl Gate {
         Pass { gate: self.clone(), unit }
     }
 
+    /// Enters an open unit without a client inside.
+    pub(crate) fn enter_alone(&self, unit: u32) -> Option<Pass> {
+        if self.is_busy(unit) && !mutant::is_active("synced-under-write") {
+            return None;
+        }
+        *self.0.state.borrow_mut().inside.entry(unit).or_default() += 1;
+        Some(Pass { gate: self.clone(), unit })
+    }
+
+    /// Whether a unit is shut, or a client is inside.
+    pub(crate) fn is_busy(&self, unit: u32) -> bool {
+        let state = self.0.state.borrow();
+        state.shut.contains(&unit) || state.inside.contains_key(&unit)
+    }
+
     fn is_shut(&self, unit: u32) -> bool {
         self.0.state.borrow().shut.contains(&unit) && !mutant::is_active("exchange-unlocked")
     }
 
-    /// Shuts units and waits until no client is inside; `None` if that takes longer than `patience`.
+    /// Shuts units that no other task keeps shut, and waits until no client is inside; `None` if that takes longer than
+    /// `patience`.
     pub(crate) async fn shut<G: Guard>(
         &self,
         units: Vec<u32>,
         patience: Nanos,
         exec: &Exec<G>,
     ) -> Option<Shut<G>> {
+        let deadline = exec.now() + patience;
+        while units.iter().any(|unit| self.is_shut(*unit)) {
+            if exec.now() >= deadline {
+                return None;
+            }
+            exec.sleep(POLL).await;
+        }
         self.0.state.borrow_mut().shut.extend(&units);
         let shut = Shut { gate: self.clone(), exec: exec.clone(), units };
-        let deadline = exec.now() + patience;
         while shut.units.iter().any(|unit| self.0.state.borrow().inside.contains_key(unit)) {
             if mutant::is_active("exchange-unlocked") {
                 break;
@@ -88,7 +113,7 @@ impl<G: Guard> Shut<G> {
     /// Opens one of the units.
     pub(crate) fn open(&mut self, unit: u32) {
         self.units.retain(|u| *u != unit);
-        self.gate.0.state.borrow_mut().shut.retain(|u| *u != unit);
+        self.gate.0.state.borrow_mut().shut.remove(&unit);
         self.gate.0.waiting.wake_all(&self.exec);
     }
 }

@@ -9,11 +9,13 @@
 //! | slots that hold single pages of many units | `mixed.rs`; given out, recycled and logged: `singles.rs`; which page is in which place, on flash: `directory.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache; reads of the origin that cover more than a request | `clean.rs`; `extended.rs` |
-//! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |
+//! | paths of a write-back cache; units that a miss admits; its dirty data | `write_back.rs`; `on_miss.rs`; `dirty_map.rs` |
+//! | dirty data copied to the origin: by exchanges and clears; by the syncer | `copy_back.rs`; `syncer.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
 
 pub(crate) mod clean;
+mod copy_back;
 pub(crate) mod directory;
 pub(crate) mod dirty_flash;
 pub(crate) mod dirty_map;
@@ -22,7 +24,9 @@ pub(crate) mod extended;
 pub(crate) mod flash_writes;
 mod gate;
 pub(crate) mod mixed;
+mod on_miss;
 pub(crate) mod singles;
+mod syncer;
 pub(crate) mod table;
 pub(crate) mod unit_cache;
 mod validity;

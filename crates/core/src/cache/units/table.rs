@@ -265,23 +265,32 @@ impl Table {
         incoming: u32,
         prefers: &dyn Fn(u32) -> bool,
     ) -> Option<Evicted> {
+        let slot = self.victim_for(incoming, &|_, owner| prefers(owner))?;
+        Some(Evicted { slot, units: self.entries.borrow_mut().remove(slot) })
+    }
+
+    /// The slot whose unit the replacement policy would evict for `incoming`, if there is one without a pin for which
+    /// `may_evict` holds, given the slot and its unit.
+    pub(crate) fn victim_for(
+        &self,
+        incoming: u32,
+        may_evict: &dyn Fn(u32, u32) -> bool,
+    ) -> Option<u32> {
         let mut entries = self.entries.borrow_mut();
         let set = entries.set_of(incoming);
         let Entries { slots, replacement, .. } = &mut *entries;
         let may_evict = |slot: u32| {
-            let slot = &slots[slot as usize];
-            !matches!(slot.bits, FREE | MIXED)
-                && prefers(slot.owner)
-                && (slot.pins == 0
+            let found = &slots[slot as usize];
+            !matches!(found.bits, FREE | MIXED)
+                && may_evict(slot, found.owner)
+                && (found.pins == 0
                     || mutant::is_active("evict-pinned")
                     || mutant::is_active("benefit-evicts-pinned"))
         };
-        let victim = replacement.victim(u64::from(incoming), set, &may_evict).or_else(|| {
+        replacement.victim(u64::from(incoming), set, &may_evict).or_else(|| {
             let any = mutant::is_active("displace-anything");
             any.then(|| (0..slots.len() as u32).find(|s| may_evict(*s))).flatten()
-        });
-        let slot = victim?;
-        Some(Evicted { slot, units: entries.remove(slot) })
+        })
     }
 
     /// The first unit that is not wholly valid among the `most` slots from `first` on: its slot and the unit.

@@ -211,7 +211,7 @@ impl<J: Journal> UnitCache<J> {
     }
 
     /// Records an eviction; returns whether there was one.
-    fn evicted(&self, gone: Option<Evicted>) -> bool {
+    pub(super) fn evicted(&self, gone: Option<Evicted>) -> bool {
         let Some(gone) = gone else { return false };
         if let Some(journal) = &self.journal {
             journal.removed(gone);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A write-back cache of units: each unit lives on flash or on the origin (PRWC 2.2, 2.8).
+//! A write-back cache of units: each unit lives on flash or on the origin (PRWC 2.2, 2.8; flashcache and bcache in SCE 4.4).
 //!
 //! A cached unit is wholly on flash, and every request to it goes to flash alone. Requests to other units go to the
-//! origin alone. Only an exchange moves a unit, while the gate keeps clients out.
+//! origin alone. A unit is admitted and evicted while the gate keeps clients out: by an exchange, or, if each miss admits its
+//! unit, with the request that misses (`on_miss.rs`). Meanwhile the syncer copies dirty units to the origin (`syncer.rs`).
 //!
 //! A hit in clean regions may be read from the origin instead ([`unit_cache`](super::unit_cache)): an exchange or a clean
 //! wrote the same bytes to both devices. The read is inside the gate, so no exchange moves the unit meanwhile. A write or
@@ -31,19 +32,17 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use larder_policy::admission::Swap;
-
 use super::dirty_flash::DirtyFlash;
 use super::dirty_map::DirtyMap;
-use super::gate::Gate;
+use super::gate::{Gate, Pass};
+use super::syncer::{self, SyncTask};
 use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
-use crate::buf::{Buf, PAGE};
-use crate::cache::pass_through;
+use crate::buf::Buf;
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
-use crate::exec::{IoKind, MILLISECOND, Nanos, SECOND};
+use crate::exec::{IoKind, Nanos, SECOND};
 use crate::flash::{Flash, Owner};
 use crate::format::FlashPlan;
 use crate::journal::layout::Layout;
@@ -51,24 +50,24 @@ use crate::journal::recover::Recovered;
 use crate::journal::{DirtyJournal, Journal as _, Log, LogFailed};
 use crate::mutant;
 use crate::origin::Use;
-use crate::pages::{Pages, REGIONS};
-use crate::population::step::populate_whole;
+use crate::pages::Pages;
 use crate::request::{Errno, Request};
 use crate::runs::Tag;
 use crate::shape::Place;
 
-/// How long an exchange waits for clients inside the unit.
-const PATIENCE: Nanos = SECOND;
-/// Units that are cleaned with one flush of the origin.
-const BATCH: usize = 8;
+/// How long an admission or eviction waits for clients inside the unit.
+pub(super) const PATIENCE: Nanos = SECOND;
 
 /// A write-back cache on one flash device.
 pub(crate) struct WriteBack {
     pub(crate) units: UnitCache<DirtyJournal>,
-    dirty: Rc<DirtyMap>,
+    pub(super) dirty: Rc<DirtyMap>,
     /// Its slots.
     pub(crate) slots: Rc<DirtyFlash>,
-    gate: Gate,
+    pub(super) gate: Gate,
+    pub(super) syncer: SyncTask,
+    /// Whether misses may admit units: not while everything is evicted.
+    pub(crate) admits: Cell<bool>,
     settling: Cell<bool>,
 }
 
@@ -104,8 +103,17 @@ impl WriteBack {
             DirtyJournal::start(cx, &table, (state, spec.dirty_log), log, held.map(|h| h.slot))
         });
         let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
-        let settling = Cell::new(false);
-        Ok(Rc::new(Self { units, dirty, slots, gate: Gate::default(), settling }))
+        let cache = Rc::new(Self {
+            syncer: SyncTask::new(&spec.sync, &units.table, &dirty),
+            units,
+            dirty,
+            slots,
+            gate: Gate::default(),
+            admits: Cell::new(true),
+            settling: Cell::new(false),
+        });
+        cx.exec.spawn(syncer::run(Rc::downgrade(&cache)));
+        Ok(cache)
     }
 
     /// Units with dirty data.
@@ -117,7 +125,7 @@ impl WriteBack {
         let (units, cx) = (&self.units, &self.units.cx);
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
-        let _pass = self.gate.enter(place.unit, &cx.exec).await;
+        let pass = self.gate.enter(place.unit, &cx.exec).await;
         let find = if request.passive { Table::peek } else { Table::hit };
         if !request.passive {
             cx.population.requested(place.unit, place.len);
@@ -142,7 +150,7 @@ impl WriteBack {
                 Err(back) => buf = back,
             }
         }
-        pass_through::read_origin(cx, tag, &place, buf).await;
+        self.miss(tag, (&place, request.passive), buf, pass).await;
     }
 
     /// Reads what only flash has, after an attempt failed.
@@ -162,20 +170,38 @@ impl WriteBack {
         slot.is_some_and(|slot| self.dirty.is_dirty(slot, &place.pages))
     }
 
-    /// A write, trim or zeroing: on flash if the unit is cached, else on the origin.
+    /// A write, trim or zeroing: on flash if the unit is cached, or the write admits it; else on the origin.
     pub(crate) async fn change(self: Rc<Self>, tag: Tag, request: Request, kind: IoKind) {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let pass = self.gate.enter(place.unit, &cx.exec).await;
         cx.population.requested(place.unit, place.len);
-        let owner = self.units.table.resident(place.unit);
-        let hit = owner.is_some();
-        let result = match owner {
-            Some(pin) => self.change_on_flash(pin, &place, kind, request.buf).await,
-            None => self.change_on_origin(&place, kind, request.buf).await,
+        let hit = self.units.table.slot_of(place.unit).is_some();
+        let mut result = match hit {
+            false if self.admits_write(&place, kind) => {
+                drop(pass); // it shuts the unit
+                Box::pin(self.admit_write(&place, kind, request.buf)).await
+            }
+            _ => self.change_inside(pass, &place, kind, request.buf).await,
         };
-        drop(pass);
+        if kind.is_fua() {
+            result = result.and(Box::pin(self.keep(place.unit)).await);
+        }
         cx.reply(tag, result, None, hit);
+    }
+
+    /// Changes a unit where it is. The caller is inside the unit.
+    pub(super) async fn change_inside(
+        &self,
+        _pass: Pass,
+        place: &Place,
+        kind: IoKind,
+        buf: Option<Buf>,
+    ) -> Result<(), Errno> {
+        match self.units.table.hit(place.unit, &place.pages) {
+            Some(pin) => self.change_on_flash(pin, place, kind, buf).await,
+            None => self.change_on_origin(place, kind, buf).await,
+        }
     }
 
     /// Fails if the log failed before it recorded the unit's eviction: after a crash, recovery would find the unit on
@@ -212,7 +238,7 @@ impl WriteBack {
             return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
         let slot = pin.slot();
-        let new = self.dirty.mark(slot, &place.pages);
+        let new = self.mark((slot, place.unit), &place.pages);
         if let Some(journal) = &self.units.journal
             && !mutant::is_active("dirty-not-logged")
         {
@@ -221,18 +247,60 @@ impl WriteBack {
         self.slots.change(pin, kind, (place.within, place.len), buf).await
     }
 
-    /// Flushes both devices: either may hold acknowledged writes (design rule 7).
+    /// Marks pages of a unit as dirty: a change begins. Returns the regions that were clean.
+    pub(super) fn mark(&self, (slot, unit): (u32, u32), pages: &Pages) -> u64 {
+        let new = self.dirty.mark(slot, pages);
+        self.syncer.dirtied(unit, self.units.table.slots(), &self.units.cx.exec);
+        new
+    }
+
     pub(crate) async fn flush(&self, tag: Tag) {
+        let result = self.persist().await;
+        self.units.cx.reply(tag, result, None, false);
+    }
+
+    /// Makes all changes that were answered durable: flushes both devices, since either may hold them (design rule 7), and
+    /// logs the units that were admitted. Without a journal a restart finds nothing on flash, so all is written back.
+    async fn persist(&self) -> Result<(), Errno> {
         let cx = &self.units.cx;
         if mutant::is_active("flush-skips-origin") {
-            return cx.reply(tag, Ok(()), None, false);
+            return Ok(());
         }
-        let mut result = cx.origin.make_durable().await;
+        let admitted = || self.units.journal.as_ref().map(|journal| journal.admitted());
+        let before = admitted().unwrap_or_default();
+        let result = cx.origin.make_durable().await;
         // A detach has copied all dirty data to the origin, durably.
-        if !self.units.flash.closed() && !mutant::is_active("flush-skips-flash") {
-            result = result.and(self.slots.flush().await).and(self.evictions_end().await);
+        if self.units.flash.closed() || mutant::is_active("flush-skips-flash") {
+            return result;
         }
-        cx.reply(tag, result, None, false);
+        let admitted = admitted();
+        let mut flushed = self.slots.flush().await;
+        if flushed.is_err() && self.drop_clean_losses().await {
+            flushed = self.slots.flush().await;
+        }
+        let kept = match self.units.journal.as_ref().zip(admitted) {
+            Some((journal, mut admitted)) if result.and(flushed).is_ok() => {
+                // A clean unit is logged only if the origin has it durably.
+                let settled = |one: &(u32, u64)| {
+                    self.dirty.mask(one.0) != 0 || before.binary_search(one).is_ok()
+                };
+                admitted.retain(settled);
+                journal.keep(&admitted).await
+            }
+            Some(_) => Ok(()),
+            None if mutant::is_active("flush-waits-for-syncer") => Ok(()),
+            None => self.clear(false).await,
+        };
+        result.and(flushed).and(kept).and(self.evictions_end().await)
+    }
+
+    /// Waits until a restart finds the unit if it is cached; its data is durable.
+    async fn keep(&self, unit: u32) -> Result<(), Errno> {
+        let Some(slot) = self.units.table.slot_of(unit) else { return Ok(()) };
+        match &self.units.journal {
+            Some(journal) if !journal.is_admitted(slot) => journal.keep(&[]).await,
+            _ => self.persist().await,
+        }
     }
 
     /// Waits until the drops of evicted units are durable. A FLUSH does not cover their old slots any more, so recovery must
@@ -249,6 +317,7 @@ impl WriteBack {
     /// Makes all state durable without delay: the volume stops.
     pub(crate) fn settle(self: &Rc<Self>) {
         self.units.hurry();
+        self.syncer.stop(&self.units.cx.exec);
         if self.slots.writes.is_durable() || self.settling.replace(true) {
             return;
         }
@@ -262,192 +331,6 @@ impl WriteBack {
 
     /// Whether all state that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
-        self.units.is_settled() && self.slots.writes.is_durable()
-    }
-
-    /// Exchanges two units. The next update retries an exchange that fails.
-    pub(super) async fn swap(&self, swap: Swap) {
-        let (table, cx) = (&self.units.table, &self.units.cx);
-        if self.units.log().is_some_and(Log::has_failed) || self.units.flash.is_failing() {
-            return;
-        }
-        let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
-        let units = old.map(|(_, unit)| unit).into_iter().chain([swap.incoming]).collect();
-        let Some(mut shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else { return };
-        if let Some((slot, unit)) = old {
-            if self.write_back_and_evict(slot).await.is_err() {
-                return;
-            }
-            shut.open(unit);
-        }
-        let Some(pin) = self.units.insert(swap.incoming) else { return };
-        let (slot, doubts) = (pin.slot(), self.slots.writes.doubts());
-        let copied = populate_whole(&self.units, &pin, swap.incoming).await;
-        let durable = copied && self.flush_copy().await.is_ok();
-        // A flush that failed meanwhile may have lost the copy.
-        if !durable
-            || doubts != self.slots.writes.doubts()
-                && !mutant::is_active("exchange-trusts-lost-copy")
-        {
-            drop(pin);
-            self.evict(slot);
-            return;
-        }
-        // No wait: a write of the unit waits for its own record, which follows this one in the log.
-        if let Some(journal) = &self.units.journal {
-            journal.clean(slot, swap.incoming);
-        }
-        cx.stats.add(|c| c.populations += 1);
-    }
-
-    /// Flushes both devices before a unit becomes clean: a clean unit is evicted without a copy to the origin.
-    async fn flush_copy(&self) -> Result<(), Errno> {
-        if !mutant::is_active("own-before-origin-flush") {
-            self.units.cx.origin.make_durable().await?;
-        }
-        if mutant::is_active("own-before-flush") { Ok(()) } else { self.slots.make_durable().await }
-    }
-
-    fn evict(&self, slot: u32) -> bool {
-        let evicted = self.units.evict(slot);
-        if evicted {
-            self.dirty.clear(slot);
-            self.slots.writes.forget(slot);
-        }
-        evicted
-    }
-
-    /// Copies a slot's dirty data to the origin, flushes the origin, and evicts the unit durably.
-    async fn write_back_and_evict(&self, slot: u32) -> Result<(), Errno> {
-        if !mutant::is_active("leave-without-write-back") {
-            self.write_back(slot).await?;
-        }
-        if !mutant::is_active("leave-without-origin-flush") {
-            self.units.cx.origin.make_durable().await?;
-        }
-        self.evict_durably(slot).await
-    }
-
-    async fn evict_durably(&self, slot: u32) -> Result<(), Errno> {
-        self.slots.writes.unheld(slot).await;
-        if !self.evict(slot) {
-            return Err(Errno::EIO); // pinned, although the gate keeps clients out
-        }
-        self.units.cx.stats.add(|c| c.evictions += 1);
-        match &self.units.journal {
-            Some(journal) => {
-                journal.base().mapping.slot_dropped(slot).await.map_err(|LogFailed| Errno::EIO)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Copies the dirty regions of a slot to the origin.
-    async fn write_back(&self, slot: u32) -> Result<(), Errno> {
-        let cx = &self.units.cx;
-        let Some((pin, unit)) = self.units.table.pin_used(slot) else { return Ok(()) };
-        let mask = self.dirty.mask(slot);
-        let regions = self.dirty.regions();
-        let region_bytes = u64::from(regions.pages_each) * PAGE as u64;
-        let most = (cx.limits.population_io_bytes / region_bytes).clamp(1, 64) as u32;
-        let mut region = 0;
-        while region < REGIONS {
-            let run = (mask >> region).trailing_ones().min(most);
-            if run == 0 {
-                region += 1;
-                continue;
-            }
-            let pages = regions.pages(region..region + run);
-            region += run;
-            let Some((within, len)) = self.bytes_of(unit, &pages) else { break };
-            let whole = len.next_multiple_of(self.units.block_bytes());
-            let buf = self.slots.read(&pin, (within, whole)).await?;
-            let start = cx.shape.unit_offset(unit) + within;
-            cx.origin.write(Use::WriteBack, (start, len), false, Some(buf)).await.0?;
-            cx.stats.add(|c| c.write_back_bytes += len);
-        }
-        Ok(())
-    }
-
-    /// First byte within the unit, and bytes, of those pages that exist: a short unit may end before them.
-    fn bytes_of(&self, unit: u32, pages: &Pages) -> Option<(u64, u64)> {
-        let (shape, page) = (&self.units.cx.shape, PAGE as u64);
-        let within = u64::from(pages.start) * page;
-        let left = shape.origin_bytes.saturating_sub(shape.unit_offset(unit)).min(shape.unit_bytes);
-        let end = (u64::from(pages.end) * page).min(left);
-        (end > within).then(|| (within, end - within))
-    }
-
-    /// Copies all dirty data to the origin; with `evict`, also evicts every unit.
-    pub(crate) async fn clear(&self, evict: bool) -> Result<(), Errno> {
-        let (table, cx) = (&self.units.table, &self.units.cx);
-        let (mut next, mut result) = (0, Ok(()));
-        while next < table.slots() {
-            let slots: Vec<u32> = if evict {
-                let used = |slot: &u32| table.unit_of(*slot).is_some();
-                (next..table.slots()).filter(used).take(BATCH).collect()
-            } else {
-                self.dirty.slots_from(next, BATCH)
-            };
-            let Some(last) = slots.last() else { break };
-            let units = slots.iter().filter_map(|slot| table.unit_of(*slot)).collect();
-            // A client is inside for longer: the other clients continue, then this batch is retried.
-            let Some(_shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else {
-                cx.exec.sleep(MILLISECOND).await;
-                continue;
-            };
-            next = last + 1;
-            let done = if evict { self.empty(slots).await } else { self.clean(slots).await };
-            // What is lost on flash concerns no other unit.
-            match done {
-                Err(errno) if !self.slots.writes.has_any_lost() => return Err(errno),
-                done => result = result.and(done),
-            }
-        }
-        result
-    }
-
-    /// Copies the dirty regions of some slots to the origin, and evicts their units.
-    async fn empty(&self, slots: Vec<u32>) -> Result<(), Errno> {
-        let mut result = Ok(());
-        for slot in slots {
-            result = result.and(self.write_back_and_evict(slot).await);
-        }
-        result
-    }
-
-    /// Copies the dirty regions of some slots to the origin; their units stay cached.
-    async fn clean(&self, slots: Vec<u32>) -> Result<(), Errno> {
-        let (mut copied, mut result) = (Vec::new(), Ok(()));
-        for slot in slots {
-            match self.write_back(slot).await {
-                Ok(()) => copied.push(slot),
-                Err(errno) => result = Err(errno),
-            }
-        }
-        // Flash is flushed too: it may still lose data that is durable on the origin, and would serve the older version.
-        if mutant::is_active("clean-before-flush") {
-            self.units.cx.origin.make_durable().await?;
-        } else {
-            self.flush_copy().await?;
-        }
-        let mut ticket = None;
-        for slot in copied {
-            let Some(unit) = self.units.table.unit_of(slot) else { continue };
-            // A flush that failed lost it on flash after it was copied to the origin.
-            if self.slots.writes.has_lost(slot) {
-                self.evict_durably(slot).await?;
-                continue;
-            }
-            self.dirty.clear(slot);
-            ticket = ticket.max(self.units.journal.as_ref().map(|j| j.clean(slot, unit)));
-        }
-        match (&self.units.journal, ticket) {
-            (Some(journal), Some(ticket)) => {
-                let durable = journal.base().log().durable(ticket).await;
-                result.and(durable.map_err(|LogFailed| Errno::EIO))
-            }
-            _ => result,
-        }
+        self.units.is_settled() && self.slots.writes.is_durable() && self.syncer.is_at_rest()
     }
 }

@@ -14,9 +14,11 @@
 //! flash = "ssd-s3500"
 //! unit_kib = 1024       # from here to update_seconds: without, what the system chooses
 //! replacement = "lru"
-//! writes = "async"      # or "through", "around"
+//! writes = "async"      # or "through", "around", and "back" of systems with updates or with units of 4 KiB
 //! durability = "volatile"
 //! update_seconds = 3600 # of systems with periodic update
+//! sync_seconds = 30     # under write-back: the age at which a unit is written back; 0: at once, -1: never
+//! dirty_share = 0.2     # under write-back: the share of flash that may be dirty
 //! balance = true        # hits are also read from the origin; without, what the system chooses
 //!
 //! [plan]                # of loads but "passes"
@@ -38,8 +40,8 @@
 //! it scale, data_gib, flash_gib and hours are refused.
 
 use larder_core::config::{
-    AdmissionChoice, Choices, DEFAULT_PRESET, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS,
-    ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
+    AdmissionChoice, CacheSpec, Choices, DEFAULT_PRESET, Durability, FRAGMENT_BYTES_LEAST, Limits,
+    PRESETS, ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
 };
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::Schedule;
@@ -83,6 +85,8 @@ pub struct Settings {
     writes: Option<String>,
     durability: Option<String>,
     update_seconds: Option<u64>,
+    sync_seconds: Option<i64>,
+    dirty_share: Option<f64>,
     balance: Option<bool>,
     plan: PlanSettings,
     pub(super) passes: Passes,
@@ -117,6 +121,8 @@ impl Default for Settings {
             writes: None,
             durability: None,
             update_seconds: None,
+            sync_seconds: None,
+            dirty_share: None,
             balance: None,
             plan: PlanSettings::default(),
             passes: Passes::default(),
@@ -266,23 +272,22 @@ impl Settings {
             Some("async") => WritePolicy::AsyncWriteThrough,
             Some("through") => WritePolicy::WriteThrough,
             Some("around") => WritePolicy::WriteAround,
-            Some(other) => return bad("writes", other, "async, through, around"),
+            Some("back") => WritePolicy::WriteBack,
+            Some(other) => return bad("writes", other, "async, through, around, back"),
         };
+        if self.writes.as_deref() == Some("back") {
+            choices.durability = Durability::Journal;
+        }
         if let Some(name) = self.durability.as_deref() {
             let known = [("journal", Durability::Journal), ("volatile", Durability::Volatile)];
             let found = known.iter().find(|(known, _)| *known == name);
-            let changed = found.and_then(|(_, other)| choices.clone().with_durability(*other).ok());
-            choices = match changed {
-                Some(changed) => changed,
-                None => {
-                    return bad(
-                        "durability",
-                        name,
-                        "journal, and volatile except under write-back",
-                    );
-                }
+            let Some((_, durability)) = found else {
+                return bad("durability", name, "journal, volatile");
             };
+            // Under write-back a volatile cache writes everything back with a FLUSH; only the laboratory has it.
+            choices.durability = *durability;
         }
+        self.write_back(&mut choices)?;
         match (choices.periodic_mut(), self.update_seconds) {
             (_, None) => {}
             (Some(settings), Some(seconds)) => {
@@ -303,6 +308,38 @@ impl Settings {
         choices
             .with_replacement(*replacement)
             .map_err(|why| format!("replacement = '{name}' cannot be with {system}: {why}"))
+    }
+}
+
+impl Settings {
+    /// When dirty units are written back.
+    fn write_back(&self, choices: &mut Choices) -> Result<(), String> {
+        let given = [
+            ("sync_seconds", self.sync_seconds.is_some()),
+            ("dirty_share", self.dirty_share.is_some()),
+        ];
+        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given)
+            && choices.write != WritePolicy::WriteBack
+        {
+            return Err(format!(
+                "{key} is for systems that write back; accepted: writes = \"back\""
+            ));
+        }
+        match self.sync_seconds {
+            None => {}
+            Some(-1) => choices.sync.period_ns = None,
+            Some(seconds @ 0..=86_400) => {
+                choices.sync.period_ns = Some(seconds.unsigned_abs() * SECOND);
+            }
+            Some(other) => return bad("sync_seconds", other, "-1 to 86400"),
+        }
+        if let Some(share) = self.dirty_share {
+            if !(0.0..=1.0).contains(&share) {
+                return bad("dirty_share", share, "0 to 1");
+            }
+            choices.sync.most_dirty = share;
+        }
+        CacheSpec::try_from(&*choices).map(drop).map_err(|e| e.to_string())
     }
 }
 

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Dirty data copied to the origin under write-back: by an exchange, by a clear, and by the syncer.
+//!
+//! A unit becomes clean only after its copy is durable on the origin, and the same bytes on flash: flash may still lose data
+//! that is durable on the origin, and would serve the older version. An exchange and a clear keep clients out of the unit.
+//! The syncer (`syncer.rs`) does not: what it copied counts only if nobody changed the unit since the copy began.
+
+use std::collections::BTreeMap;
+
+use larder_policy::admission::Swap;
+
+use super::table::SlotPin;
+use super::write_back::{PATIENCE, WriteBack};
+use crate::buf::{Buf, PAGE};
+use crate::exec::{MILLISECOND, each};
+use crate::journal::{Journal as _, Log, LogFailed, Ticket};
+use crate::mutant;
+use crate::origin::Use;
+use crate::pages::{Pages, REGIONS};
+use crate::population::step::populate_whole;
+use crate::request::Errno;
+
+/// Bytes of the units that a clear cleans with one flush of the origin.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// A part of a unit that is dirty.
+struct Part {
+    /// Which of the units that are copied together.
+    of: usize,
+    pin: SlotPin,
+    /// First byte within the unit.
+    within: u64,
+    len: u64,
+    /// First byte on the origin.
+    offset: u64,
+}
+
+impl WriteBack {
+    /// Exchanges two units. The next update retries an exchange that fails.
+    pub(super) async fn swap(&self, swap: Swap) {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        if self.units.log().is_some_and(Log::has_failed) || self.units.flash.is_failing() {
+            return;
+        }
+        let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
+        let units = old.map(|(_, unit)| unit).into_iter().chain([swap.incoming]).collect();
+        let Some(mut shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else { return };
+        if let Some((slot, unit)) = old {
+            if self.write_back_and_evict(slot).await.is_err() {
+                return;
+            }
+            shut.open(unit);
+        }
+        let Some(pin) = self.units.insert(swap.incoming) else { return };
+        let (slot, doubts) = (pin.slot(), self.slots.writes.doubts());
+        let copied = populate_whole(&self.units, &pin, swap.incoming).await;
+        let durable = copied && self.flush_copy().await.is_ok();
+        // A flush that failed meanwhile may have lost the copy.
+        if !durable
+            || doubts != self.slots.writes.doubts()
+                && !mutant::is_active("exchange-trusts-lost-copy")
+        {
+            drop(pin);
+            self.evict(slot);
+            return;
+        }
+        // No wait: a write of the unit waits for its own record, which follows this one in the log.
+        if let Some(journal) = &self.units.journal {
+            journal.clean(slot, swap.incoming);
+        }
+        cx.stats.add(|c| c.populations += 1);
+    }
+
+    /// Flushes both devices before a unit becomes clean: a clean unit is evicted without a copy to the origin.
+    pub(super) async fn flush_copy(&self) -> Result<(), Errno> {
+        if !mutant::is_active("own-before-origin-flush") {
+            self.units.cx.origin.make_durable().await?;
+        }
+        if mutant::is_active("own-before-flush") { Ok(()) } else { self.slots.make_durable().await }
+    }
+
+    /// Frees a slot whose unit needs no copy, unless it is free or pinned; returns whether it did.
+    pub(super) fn evict(&self, slot: u32) -> bool {
+        let Some(unit) = self.units.table.unit_of(slot) else { return false };
+        let evicted = self.units.evict(slot);
+        if evicted {
+            self.cleaned(slot, unit);
+            self.slots.writes.forget(slot);
+        }
+        evicted
+    }
+
+    /// Copies a slot's dirty data to the origin, flushes the origin, and evicts the unit durably.
+    async fn write_back_and_evict(&self, slot: u32) -> Result<(), Errno> {
+        if !mutant::is_active("leave-without-write-back") {
+            self.write_back(slot).await?;
+        }
+        if !mutant::is_active("leave-without-origin-flush") {
+            self.units.cx.origin.make_durable().await?;
+        }
+        self.evict_durably(slot).await
+    }
+
+    /// The slot has no dirty data any more.
+    pub(super) fn cleaned(&self, slot: u32, unit: u32) {
+        self.dirty.clear(slot);
+        self.syncer.policy.borrow_mut().cleaned(unit);
+    }
+
+    pub(super) async fn evict_durably(&self, slot: u32) -> Result<(), Errno> {
+        self.slots.writes.unheld(slot).await;
+        if !self.evict(slot) {
+            return Err(Errno::EIO); // pinned, although the gate keeps clients out
+        }
+        self.units.cx.stats.add(|c| c.evictions += 1);
+        match &self.units.journal {
+            Some(journal) => {
+                journal.base().mapping.slot_dropped(slot).await.map_err(|LogFailed| Errno::EIO)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the dirty regions of a slot to the origin.
+    async fn write_back(&self, slot: u32) -> Result<(), Errno> {
+        let Some((pin, unit)) = self.units.table.pin_used(slot) else { return Ok(()) };
+        // One write at a time, as every copy at the pace of population.
+        self.copy(&[(pin, unit)], 1).await.first().map_or(Ok(()), |(_, errno)| Err(*errno))
+    }
+
+    /// Copies the dirty regions of some units, in the order of their place, to the origin; neighbours with one write, and so
+    /// many writes `together`. Returns which units could not be copied.
+    pub(super) async fn copy(
+        &self,
+        units: &[(SlotPin, u32)],
+        together: usize,
+    ) -> Vec<(usize, Errno)> {
+        let parts: Vec<Part> = units.iter().enumerate().flat_map(|at| self.parts(at)).collect();
+        let most = self.units.cx.limits.population_io_bytes;
+        let adjoins = |run: &[Part], next: &Part| {
+            let (first, last) = (&run[0], &run[run.len() - 1]);
+            last.offset + last.len == next.offset && next.offset + next.len - first.offset <= most
+        };
+        let mut runs: Vec<Vec<Part>> = Vec::new();
+        for part in parts {
+            match runs.last_mut().filter(|run| adjoins(run, &part)) {
+                Some(run) => run.push(part),
+                None => runs.push(vec![part]),
+            }
+        }
+        let mut failed = Vec::new();
+        // Recovery must not find an older version of what the origin gets.
+        if let Some(journal) = &self.units.journal {
+            for (of, (_, unit)) in units.iter().enumerate() {
+                let dropped = journal.base().mapping.unit_dropped(*unit).await;
+                if dropped.is_err() {
+                    failed.push((of, Errno::EIO));
+                }
+            }
+            if !failed.is_empty() {
+                return failed;
+            }
+        }
+        for runs in runs.chunks(together) {
+            let copied = each(runs.iter().map(|run| self.copy_run(run)).collect()).await;
+            for (run, copied) in runs.iter().zip(copied) {
+                let Err(errno) = copied else { continue };
+                failed.extend(run.iter().map(|part| (part.of, errno)));
+            }
+        }
+        failed
+    }
+
+    /// The dirty regions of a unit, each run of them as a part of at most the size of a copy.
+    fn parts(&self, (of, (pin, unit)): (usize, &(SlotPin, u32))) -> Vec<Part> {
+        let (mask, regions) = (self.dirty.mask(pin.slot()), self.dirty.regions());
+        let region_bytes = u64::from(regions.pages_each) * PAGE as u64;
+        let most = (self.units.cx.limits.population_io_bytes / region_bytes).clamp(1, 64) as u32;
+        let (mut region, mut parts) = (0, Vec::new());
+        while region < REGIONS {
+            let run = (mask >> region).trailing_ones().min(most);
+            if run == 0 {
+                region += 1;
+                continue;
+            }
+            let pages = regions.pages(region..region + run);
+            region += run;
+            let Some((within, len)) = self.bytes_of(*unit, &pages) else { break };
+            let offset = self.units.cx.shape.unit_offset(*unit) + within;
+            parts.push(Part { of, pin: pin.clone(), within, len, offset });
+        }
+        parts
+    }
+
+    /// Reads adjoining parts from flash and writes them to the origin at once.
+    async fn copy_run(&self, run: &[Part]) -> Result<(), Errno> {
+        let (cx, block) = (&self.units.cx, self.units.block_bytes());
+        let len: u64 = run.iter().map(|part| part.len).sum();
+        let read = run.iter().map(|part| {
+            self.slots.read(&part.pin, (part.within, part.len.next_multiple_of(block)))
+        });
+        let mut read: Vec<Buf> =
+            each(read.collect()).await.into_iter().collect::<Result<_, _>>()?;
+        if let [_, _, ..] = read[..] {
+            let mut joined = Buf::with_len(len as usize);
+            let mut at = 0;
+            for (part, bytes) in run.iter().zip(&read) {
+                let len = part.len as usize;
+                joined[at..at + len].copy_from_slice(&bytes[..len]);
+                at += len;
+            }
+            read = vec![joined];
+        }
+        cx.origin.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await.0?;
+        cx.stats.add(|c| c.write_back_bytes += len);
+        Ok(())
+    }
+
+    /// First byte within the unit, and bytes, of those pages that exist: a short unit may end before them.
+    fn bytes_of(&self, unit: u32, pages: &Pages) -> Option<(u64, u64)> {
+        let (shape, page) = (&self.units.cx.shape, PAGE as u64);
+        let within = u64::from(pages.start) * page;
+        let left = shape.origin_bytes.saturating_sub(shape.unit_offset(unit)).min(shape.unit_bytes);
+        let end = (u64::from(pages.end) * page).min(left);
+        (end > within).then(|| (within, end - within))
+    }
+
+    /// Copies all dirty data to the origin; with `evict`, also evicts every unit, and admits no further one.
+    pub(crate) async fn clear(&self, evict: bool) -> Result<(), Errno> {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        if evict && !mutant::is_active("admitted-while-leaving") {
+            self.admits.set(false);
+        }
+        let batch = (BATCH_BYTES / cx.shape.unit_bytes).max(1) as usize;
+        let (mut next, mut result) = (0, Ok(()));
+        while next < table.slots() {
+            let slots: Vec<u32> = if evict {
+                let used = |slot: &u32| table.unit_of(*slot).is_some();
+                (next..table.slots()).filter(used).take(batch).collect()
+            } else {
+                self.dirty.slots_from(next, batch)
+            };
+            let Some(last) = slots.last().copied() else { break };
+            let units: BTreeMap<u32, u32> =
+                slots.into_iter().filter_map(|slot| Some((slot, table.unit_of(slot)?))).collect();
+            let shut = self.gate.shut(units.values().copied().collect(), PATIENCE, &cx.exec).await;
+            // A client is inside for longer: the other clients continue, then this batch is retried.
+            if shut.is_none() {
+                cx.exec.sleep(MILLISECOND).await;
+                continue;
+            }
+            next = last + 1;
+            // Before they were shut, a miss may have exchanged some.
+            let is_same = |(slot, unit): &(u32, u32)| table.unit_of(*slot) == Some(*unit);
+            let slots: Vec<u32> = units.into_iter().filter(is_same).map(|(slot, _)| slot).collect();
+            let done = if evict { self.empty(slots).await } else { self.clean(slots).await };
+            // What is lost on flash concerns no other unit.
+            match done {
+                Err(errno) if !self.slots.writes.has_any_lost() => {
+                    self.admits.set(true);
+                    return Err(errno);
+                }
+                done => result = result.and(done),
+            }
+        }
+        if result.is_err() {
+            self.admits.set(true);
+        }
+        result
+    }
+
+    /// Copies the dirty regions of some slots to the origin, and evicts their units.
+    async fn empty(&self, slots: Vec<u32>) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for slot in slots {
+            result = result.and(self.write_back_and_evict(slot).await);
+        }
+        result
+    }
+
+    /// Copies the dirty regions of some slots to the origin; their units stay cached.
+    async fn clean(&self, slots: Vec<u32>) -> Result<(), Errno> {
+        let (mut copied, mut result) = (Vec::new(), Ok(()));
+        for slot in slots {
+            match self.write_back(slot).await {
+                Ok(()) => copied.push(slot),
+                Err(errno) => result = Err(errno),
+            }
+        }
+        if mutant::is_active("clean-before-flush") {
+            self.units.cx.origin.make_durable().await?;
+        } else {
+            self.flush_copy().await?;
+        }
+        let mut ticket = None;
+        for slot in copied {
+            let Some(unit) = self.units.table.unit_of(slot) else { continue };
+            // A flush that failed lost it on flash after it was copied to the origin.
+            if self.slots.writes.has_lost(slot) {
+                self.evict_durably(slot).await?;
+                continue;
+            }
+            ticket = ticket.max(self.is_clean(slot, unit));
+        }
+        match (&self.units.journal, ticket) {
+            (Some(journal), Some(ticket)) => {
+                let durable = journal.base().log().durable(ticket).await;
+                result.and(durable.map_err(|LogFailed| Errno::EIO))
+            }
+            _ => result,
+        }
+    }
+
+    /// A unit is clean, and durable on both devices.
+    pub(super) fn is_clean(&self, slot: u32, unit: u32) -> Option<Ticket> {
+        self.cleaned(slot, unit);
+        self.units.journal.as_ref().map(|journal| journal.clean(slot, unit))
+    }
+}

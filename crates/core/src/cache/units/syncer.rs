@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The syncer of a write-back cache: copies dirty units to the origin while they stay cached (Holland et al. 3.5; flashcache
+//! and bcache in SCE 4.4).
+//!
+//! Which units, and when, is a policy (`larder_policy::syncer`). A round enters the units in which no client is, copies their
+//! dirty regions, flushes both devices, and makes those units clean that nobody changed since. Clients do not wait for it;
+//! a change marks its regions before it writes flash, so that it is noticed. A crash at any moment leaves them dirty.
+//!
+//! The pins of a round keep its slots from eviction, and being inside keeps exchanges, clears and evictions out, so that no
+//! older copy arrives on the origin after a newer one.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use larder_policy::syncer::{SyncNow, Syncer, SyncerSettings};
+
+use super::dirty_map::DirtyMap;
+use super::gate::Pass;
+use super::table::{SlotPin, Table};
+use super::write_back::{PATIENCE, WriteBack};
+use crate::exec::{Exec, MILLISECOND, Nanos, SECOND, Signal};
+use crate::flash::InFlight;
+use crate::mutant;
+
+/// Writes of the origin at the same time.
+const TOGETHER: usize = 16;
+/// Pause after a round whose units were all in use.
+const BUSY: Nanos = MILLISECOND;
+/// Pause after a round in which a device failed.
+const FAILED: Nanos = SECOND / 10;
+
+/// The task's policy, and what wakes it.
+pub(crate) struct SyncTask {
+    pub(super) policy: RefCell<Syncer>,
+    wake: Rc<Signal>,
+    stopped: Cell<bool>,
+    copying: Cell<bool>,
+}
+
+/// A unit that is being copied.
+struct Copying {
+    pin: SlotPin,
+    unit: u32,
+    /// The number of its last change.
+    change: u64,
+    _pass: Pass,
+}
+
+impl SyncTask {
+    pub(super) fn new(settings: &SyncerSettings, table: &Table, dirty: &DirtyMap) -> Self {
+        let mut policy = Syncer::new(settings);
+        for slot in dirty.slots_from(0, usize::MAX) {
+            table.unit_of(slot).into_iter().for_each(|unit| {
+                policy.dirtied(unit, table.slots(), 0);
+            });
+        }
+        let policy = RefCell::new(policy);
+        Self { policy, wake: Rc::default(), stopped: Cell::new(false), copying: Cell::new(false) }
+    }
+
+    /// A change of a unit begins.
+    pub(super) fn dirtied(&self, unit: u32, slots: u32, exec: &Exec<InFlight>) {
+        if self.policy.borrow_mut().dirtied(unit, slots, exec.now()) {
+            self.wake.set(exec);
+        }
+    }
+
+    /// Eviction wants the slot of a dirty unit.
+    pub(super) fn wants(&self, unit: u32, exec: &Exec<InFlight>) {
+        if !mutant::is_active("syncer-starves-eviction") {
+            self.policy.borrow_mut().wants(unit);
+            self.wake.set(exec);
+        }
+    }
+
+    /// The volume stops: no further round.
+    pub(super) fn stop(&self, exec: &Exec<InFlight>) {
+        self.stopped.set(true);
+        self.wake.set(exec);
+    }
+
+    /// Whether it was stopped and copies nothing.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.copying.get()
+    }
+}
+
+/// The task.
+pub(super) async fn run(cache: Weak<WriteBack>) {
+    while let Some(cache) = cache.upgrade() {
+        if cache.units.flash.closed() {
+            return;
+        }
+        let pause = cache.round().await;
+        let (wake, exec) = (Rc::clone(&cache.syncer.wake), cache.units.cx.exec.clone());
+        drop(cache);
+        match pause {
+            0 => {}
+            pause => wake.wait_for(pause, &exec).await,
+        }
+    }
+}
+
+impl WriteBack {
+    /// One round; returns how long to wait for the next.
+    async fn round(&self) -> Nanos {
+        // A failed flush of the origin is final: nothing becomes clean any more.
+        let unflushable = self.units.cx.origin.flush_failed().is_some();
+        if self.syncer.stopped.get() || unflushable || !self.units.flash.usable() {
+            return SECOND;
+        }
+        let due = self.due();
+        if due.is_empty() {
+            return self.rest();
+        }
+        self.syncer.copying.set(true);
+        let pause = self.sync(due).await;
+        self.syncer.copying.set(false);
+        pause
+    }
+
+    fn due(&self) -> Vec<u32> {
+        let (cx, mut policy) = (&self.units.cx, self.syncer.policy.borrow_mut());
+        let idle = policy.settings().idle_ns.is_some_and(|idle| cx.busy_for(idle).is_none());
+        policy.next(SyncNow { now: cx.exec.now(), slots: self.units.table.slots(), idle })
+    }
+
+    /// How long nothing is due.
+    fn rest(&self) -> Nanos {
+        let (cx, mut policy) = (&self.units.cx, self.syncer.policy.borrow_mut());
+        let due = policy.due_at().map(|at| at.saturating_sub(cx.exec.now()));
+        let idle = policy.settings().idle_ns.filter(|_| policy.dirty() > 0);
+        let idle = idle.and_then(|idle| cx.busy_for(idle));
+        due.into_iter().chain(idle).chain([SECOND]).min().unwrap_or(SECOND).max(1)
+    }
+
+    /// Copies units to the origin, and makes those clean that were not changed meanwhile. Returns the pause after it.
+    async fn sync(&self, units: Vec<u32>) -> Nanos {
+        let mut copying: Vec<Copying> =
+            units.into_iter().filter_map(|unit| self.begin_copy(unit)).collect();
+        if copying.is_empty() {
+            return BUSY;
+        }
+        let pins: Vec<(SlotPin, u32)> =
+            copying.iter().map(|one| (one.pin.clone(), one.unit)).collect();
+        let failed = self.copy(&pins, TOGETHER).await;
+        drop(pins);
+        let early = mutant::is_active("synced-before-durable");
+        if !early && self.flush_copy().await.is_err() {
+            return FAILED;
+        }
+        let mut lost = Vec::new();
+        for (at, one) in copying.drain(..).enumerate() {
+            let slot = one.pin.slot();
+            let unchanged = self.dirty.change(slot) == Some(one.change);
+            if failed.iter().any(|(of, _)| *of == at) {
+                continue;
+            }
+            if !unchanged && !mutant::is_active("synced-over-newer") {
+                let now = self.units.cx.exec.now();
+                self.syncer.policy.borrow_mut().rewritten(one.unit, now);
+            } else if self.slots.writes.has_lost(slot) {
+                lost.push((slot, one.unit, one.change));
+            } else {
+                self.is_clean(slot, one.unit);
+            }
+        }
+        for lost in lost {
+            self.drop_lost_copy(lost).await;
+        }
+        if failed.is_empty() { 0 } else { FAILED }
+    }
+
+    /// Enters a dirty unit, if no client is in it.
+    fn begin_copy(&self, unit: u32) -> Option<Copying> {
+        let Some(slot) = self.units.table.slot_of(unit) else {
+            self.syncer.policy.borrow_mut().cleaned(unit);
+            return None;
+        };
+        let _pass = self.gate.enter_alone(unit)?;
+        let change = self.dirty.change(slot)?;
+        let (pin, _) = self.units.table.pin_used(slot)?;
+        Some(Copying { pin, unit, change, _pass })
+    }
+
+    /// A flush that failed lost on flash what the origin has by now: the unit is evicted.
+    async fn drop_lost_copy(&self, (slot, unit, change): (u32, u32, u64)) {
+        let shut = self.gate.shut(vec![unit], PATIENCE, &self.units.cx.exec).await;
+        let is_copied = self.dirty.change(slot) == Some(change);
+        if shut.is_some() && is_copied && self.units.table.unit_of(slot) == Some(unit) {
+            // An eviction that fails is tried again: the unit is dirty.
+            let _ = self.evict_durably(slot).await;
+        }
+    }
+
+    /// Evicts units that are clean, and lost on flash. Returns whether there were any.
+    pub(super) async fn drop_clean_losses(&self) -> bool {
+        let mut any = false;
+        for slot in self.slots.writes.lost_slots() {
+            let Some(unit) = self.units.table.unit_of(slot) else { continue };
+            let shut = self.gate.shut(vec![unit], PATIENCE, &self.units.cx.exec).await;
+            let is_same = self.units.table.unit_of(slot) == Some(unit);
+            if shut.is_some() && is_same && self.dirty.mask(slot) == 0 {
+                any |= self.evict_durably(slot).await.is_ok();
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which dirty units a write-back cache copies to the origin next, and when.
+//!
+//! Holland et al. (section 3.5) compare write-back that is synchronous, asynchronous, periodic, or left to eviction.
+//! flashcache and bcache also bound the share of the cache that is dirty. Here a unit is due if
+//! - eviction met it: its slot is wanted;
+//! - it has been dirty for [`SyncerSettings::period_ns`]; with 0 that is at once;
+//! - more than [`SyncerSettings::most_dirty`] of the slots are dirty;
+//! - no client has sent a request for [`SyncerSettings::idle_ns`].
+//!
+//! Of the last two the order decides which come first. What is copied together is in the order of its place, so that a disk
+//! seeks little and neighbours make one write.
+//!
+//! Synchronous write-back is another write policy (write-through).
+
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+/// Which unit goes first, where neither age nor eviction decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncOrder {
+    /// The one that has been dirty for longest.
+    Age,
+    /// The next one on the origin, from the last on and around its end.
+    Place,
+}
+
+/// Settings of write-back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SyncerSettings {
+    /// The age at which a unit is written back; `None`: age is no reason.
+    pub period_ns: Option<u64>,
+    /// The share of the slots that may be dirty; 1: no bound.
+    pub most_dirty: f64,
+    /// After this time without a request everything is written back; `None`: idleness is no reason.
+    pub idle_ns: Option<u64>,
+    /// See [`SyncOrder`].
+    pub order: SyncOrder,
+    /// Units that are copied at a time.
+    pub together: u32,
+}
+
+impl SyncerSettings {
+    /// Dirty data stays until its unit is evicted.
+    pub const NONE: Self = Self {
+        period_ns: None,
+        most_dirty: 1.0,
+        idle_ns: None,
+        order: SyncOrder::Age,
+        together: 64,
+    };
+}
+
+impl Default for SyncerSettings {
+    /// The bound of flashcache (20 %) and the delay of bcache (30 s).
+    fn default() -> Self {
+        Self {
+            period_ns: Some(30_000_000_000),
+            most_dirty: 0.2,
+            idle_ns: None,
+            order: SyncOrder::Age,
+            together: 64,
+        }
+    }
+}
+
+/// What the choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncNow {
+    /// The time.
+    pub now: u64,
+    /// Slots of the cache.
+    pub slots: u32,
+    /// Whether no client has sent a request for [`SyncerSettings::idle_ns`].
+    pub idle: bool,
+}
+
+/// The dirty units of one shard.
+#[derive(Debug)]
+pub struct Syncer {
+    settings: SyncerSettings,
+    /// Since when each dirty unit is dirty.
+    since: BTreeMap<u32, u64>,
+    /// The dirty units by age; an entry counts if `since` has the same time.
+    by_age: VecDeque<(u64, u32)>,
+    /// Dirty units whose slots eviction wants.
+    wanted: BTreeSet<u32>,
+    /// Where the search by place continues.
+    hand: u32,
+}
+
+impl Syncer {
+    /// Without dirty units.
+    #[must_use]
+    pub fn new(settings: &SyncerSettings) -> Self {
+        Self {
+            settings: *settings,
+            since: BTreeMap::new(),
+            by_age: VecDeque::new(),
+            wanted: BTreeSet::new(),
+            hand: 0,
+        }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &SyncerSettings {
+        &self.settings
+    }
+
+    /// The unit is dirty; it may have been before. Returns whether a unit became due, or the first is dirty.
+    pub fn dirtied(&mut self, unit: u32, slots: u32, now: u64) -> bool {
+        self.insert(unit, now);
+        self.since.len() == 1 || self.since.len() > self.allowed(slots)
+    }
+
+    fn insert(&mut self, unit: u32, now: u64) {
+        if let Entry::Vacant(entry) = self.since.entry(unit) {
+            entry.insert(now);
+            self.by_age.push_back((now, unit));
+        }
+    }
+
+    /// The unit is clean, or no longer cached.
+    pub fn cleaned(&mut self, unit: u32) {
+        self.since.remove(&unit);
+        self.wanted.remove(&unit);
+        // Entries of units that are clean by now are dropped where they are met, or here if they are too many.
+        if self.by_age.len() > 64 + 2 * self.since.len() {
+            let since = &self.since;
+            self.by_age.retain(|(at, unit)| since.get(unit) == Some(at));
+        }
+    }
+
+    /// The unit was copied, and written again meanwhile: it counts as dirty from now on.
+    pub fn rewritten(&mut self, unit: u32, now: u64) {
+        if self.since.remove(&unit).is_some() {
+            self.insert(unit, now);
+        }
+    }
+
+    /// Eviction wants the slot of a dirty unit.
+    pub fn wants(&mut self, unit: u32) {
+        if self.since.contains_key(&unit) {
+            self.wanted.insert(unit);
+        }
+    }
+
+    /// Whether eviction wants slots of dirty units.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// How many units are dirty.
+    #[must_use]
+    pub fn dirty(&self) -> u32 {
+        self.since.len() as u32
+    }
+
+    /// The units to copy next, in the order of their place.
+    pub fn next(&mut self, at: SyncNow) -> Vec<u32> {
+        let most = self.settings.together.max(1) as usize;
+        let mut chosen: BTreeSet<u32> = self.wanted.iter().copied().take(most).collect();
+        self.drop_stale();
+        let due = self.by_age.iter().take_while(|(since, _)| self.is_old(*since, at.now));
+        for (since, unit) in due {
+            if chosen.len() >= most {
+                break;
+            }
+            if self.since.get(unit) == Some(since) {
+                chosen.insert(*unit);
+            }
+        }
+        let beyond = self.since.len().saturating_sub(self.allowed(at.slots));
+        let wanted = if at.idle { self.since.len() } else { beyond };
+        let more = wanted.saturating_sub(chosen.len()).min(most.saturating_sub(chosen.len()));
+        match self.settings.order {
+            SyncOrder::Age => self.add_oldest(&mut chosen, more),
+            SyncOrder::Place => self.add_next(&mut chosen, more),
+        }
+        chosen.into_iter().collect()
+    }
+
+    /// When a unit becomes due by its age, if no other becomes due before.
+    pub fn due_at(&mut self) -> Option<u64> {
+        self.drop_stale();
+        let (since, _) = self.by_age.front()?;
+        Some(since.saturating_add(self.settings.period_ns?))
+    }
+
+    /// Dirty units that the bound allows.
+    fn allowed(&self, slots: u32) -> usize {
+        if self.settings.most_dirty >= 1.0 {
+            return usize::MAX;
+        }
+        (f64::from(slots) * self.settings.most_dirty) as usize
+    }
+
+    fn is_old(&self, since: u64, now: u64) -> bool {
+        self.settings.period_ns.is_some_and(|period| now.saturating_sub(since) >= period)
+    }
+
+    fn drop_stale(&mut self) {
+        while let Some((since, unit)) = self.by_age.front()
+            && self.since.get(unit) != Some(since)
+        {
+            self.by_age.pop_front();
+        }
+    }
+
+    fn add_oldest(&self, chosen: &mut BTreeSet<u32>, more: usize) {
+        let until = chosen.len() + more;
+        for (since, unit) in &self.by_age {
+            if chosen.len() >= until {
+                return;
+            }
+            if self.since.get(unit) == Some(since) {
+                chosen.insert(*unit);
+            }
+        }
+    }
+
+    fn add_next(&mut self, chosen: &mut BTreeSet<u32>, more: usize) {
+        let until = chosen.len() + more;
+        let around = self.since.range(self.hand..).chain(self.since.range(..self.hand));
+        let mut last = None;
+        for (unit, _) in around {
+            if chosen.len() >= until {
+                break;
+            }
+            chosen.insert(*unit);
+            last = Some(*unit);
+        }
+        self.hand = last.map_or(self.hand, |last| last.wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> SyncerSettings {
+        SyncerSettings { together: 4, ..SyncerSettings::NONE }
+    }
+
+    fn dirty(settings: &SyncerSettings, units: &[u32]) -> Syncer {
+        let mut syncer = Syncer::new(settings);
+        units.iter().zip(0..).for_each(|(unit, now)| {
+            syncer.dirtied(*unit, 10, now);
+        });
+        syncer
+    }
+
+    fn at(now: u64) -> SyncNow {
+        SyncNow { now, slots: 10, idle: false }
+    }
+
+    #[test]
+    fn nothing_is_due_without_a_reason() {
+        let mut syncer = dirty(&settings(), &[5, 3, 9]);
+        assert!(syncer.next(at(u64::MAX)).is_empty());
+        assert_eq!(syncer.due_at(), None);
+    }
+
+    #[test]
+    fn a_unit_is_due_after_the_period_and_again_after_it_was_rewritten() {
+        let mut syncer = dirty(&SyncerSettings { period_ns: Some(10), ..settings() }, &[5, 3, 9]);
+        assert_eq!(syncer.due_at(), Some(10));
+        assert_eq!(syncer.next(at(11)), [3, 5], "by place");
+        syncer.cleaned(5);
+        syncer.rewritten(3, 11);
+        assert_eq!(syncer.next(at(12)), [9]);
+        syncer.cleaned(9);
+        assert_eq!(syncer.due_at(), Some(21));
+        assert_eq!(syncer.next(at(21)), [3]);
+    }
+
+    #[test]
+    fn what_exceeds_the_share_is_due_by_age_or_by_place() {
+        let half = SyncerSettings { most_dirty: 0.2, ..settings() };
+        assert_eq!(dirty(&half, &[5, 9, 3, 7]).next(at(0)), [5, 9]);
+        let mut by_place =
+            dirty(&SyncerSettings { order: SyncOrder::Place, ..half }, &[5, 9, 3, 7]);
+        assert_eq!(by_place.next(at(0)), [3, 5]);
+        assert_eq!(by_place.next(at(0)), [7, 9], "from there on");
+        assert_eq!(by_place.next(at(0)), [3, 5], "around the end");
+    }
+
+    #[test]
+    fn eviction_and_idleness_come_whatever_the_age() {
+        let mut syncer = dirty(&settings(), &[5, 3, 9, 7, 8]);
+        syncer.wants(9);
+        syncer.wants(1);
+        assert_eq!(syncer.next(at(0)), [9], "1 is not dirty");
+        let idle = SyncNow { idle: true, ..at(0) };
+        assert_eq!(syncer.next(idle), [3, 5, 7, 9], "no more than together");
+        for unit in [3, 5, 7, 9] {
+            syncer.cleaned(unit);
+        }
+        assert!(!syncer.is_wanted());
+        assert_eq!(syncer.next(idle), [8]);
+    }
+
+    #[test]
+    fn entries_of_clean_units_do_not_pile_up() {
+        let mut syncer = Syncer::new(&settings());
+        for now in 0..10_000 {
+            syncer.dirtied(1, 10, now);
+            syncer.cleaned(1);
+        }
+        assert!(syncer.by_age.len() < 100);
+        assert_eq!(syncer.dirty(), 0);
+    }
+}
