@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use larder_core::config::{Choices, WritePolicy};
+use larder_core::config::Choices;
 use larder_core::exec::Nanos;
 use larder_core::policy::syncer::SyncOrder;
 
@@ -75,7 +75,7 @@ impl WriteBackArgs {
 
 /// The choices with the user's changes.
 pub fn apply(choices: &mut Choices, args: &WriteBackArgs) -> Result<()> {
-    if choices.write != WritePolicy::WriteBack {
+    if !choices.write.owns_units() {
         let only =
             "accepted with write-back of units only (--preset prwc, or --write-policy write-back)";
         return match args.given() {
@@ -102,7 +102,7 @@ pub fn apply(choices: &mut Choices, args: &WriteBackArgs) -> Result<()> {
 
 /// The choices as keys and values.
 pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
-    if choices.write != WritePolicy::WriteBack {
+    if !choices.write.owns_units() {
         return Vec::new();
     }
     let sync = &choices.sync;

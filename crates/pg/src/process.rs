@@ -8,7 +8,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use std::time::Instant;
 
 use crate::server;
 
@@ -124,6 +125,8 @@ fn handler_of_sigterm() -> usize {
 
 /// Words of the server that say that this process is to stop: all processes have them.
 const ASKED: [&CStr; 3] = [c"ProcDiePending", c"QueryCancelPending", c"ShutdownRequestPending"];
+/// How long a call continues after the request to stop.
+const GRACE_MS: u64 = 200;
 /// Whether the call in progress may fail because the process must stop; then one more than the critical sections in which it
 /// may.
 static MAY_FAIL: AtomicUsize = AtomicUsize::new(0);
@@ -163,8 +166,24 @@ impl Drop for MayFail {
 /// error would be a PANIC. Other sections that hold interrupts off (locks of buffers) do not matter: an I/O error is reported
 /// there too. Not in the checkpointer: the request to stop is what makes it write. A process whose signals are blocked
 /// (`here.rs`) is asked if a SIGTERM is pending.
+///
+/// The answer is yes only after a grace: flash that works answers sooner, and a stop of the server under load then reports no write of its
+/// background writer as failed.
 #[must_use]
 pub fn is_asked_to_stop() -> bool {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    // When it was asked, in milliseconds; 0: it is not.
+    static SINCE: AtomicU64 = AtomicU64::new(0);
+    if !is_asked() {
+        SINCE.store(0, Relaxed);
+        return false;
+    }
+    let now = BEGIN.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1;
+    let since = SINCE.compare_exchange(0, now, Relaxed, Relaxed).err().unwrap_or(now);
+    now.saturating_sub(since) >= GRACE_MS
+}
+
+fn is_asked() -> bool {
     static AT: OnceLock<[usize; 4]> = OnceLock::new();
     let find = || {
         let [die, cancel, shutdown] = ASKED;

@@ -83,7 +83,10 @@ pub fn a_dirty_unit_is_logged_in_one_block() -> Result<(), String> {
         let state = Record::State { slot, unit: slot, bits: Box::default() };
         [state, Record::Touch { slot, mask: 1 }]
     };
-    let records: Vec<Record> = (0..500).flat_map(unit).collect();
+    // Records of other sizes come between, so that pairs begin anywhere in a block.
+    let dropped = |slot: u32| slot.is_multiple_of(7).then_some(Record::Drop { slot: 999 });
+    let records: Vec<Record> =
+        (0..500).flat_map(|slot| dropped(slot).into_iter().chain(unit(slot))).collect();
     let first = || LogEnd::first(1, 1, &layout);
     let (bytes, taken) = pack(&records, &layout, layout.log_blocks, &mut first());
     let (mut end, mut read) = (first(), 0);

@@ -29,6 +29,7 @@ use self::detaching::Detaching;
 use self::log::{LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
+use self::units::syncer;
 use self::units::unit_cache::UnitCache;
 use self::units::write_back::WriteBack;
 use crate::config::{CacheSpec, Contents, KindSpec, LogSpec};
@@ -208,7 +209,10 @@ impl Current {
             }
             KindSpec::WriteBack(spec) => {
                 match WriteBack::attach(cx, spec, plan, recovered, owner) {
-                    Ok(cache) => (Cache::WriteBack(cache), recovered.is_some()),
+                    Ok(cache) => {
+                        cx.exec.spawn(syncer::run(Rc::downgrade(&cache)));
+                        (Cache::WriteBack(cache), recovered.is_some())
+                    }
                     Err(_) => return false,
                 }
             }

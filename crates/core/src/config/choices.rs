@@ -45,6 +45,12 @@ impl WritePolicy {
         }
     }
 
+    /// Whether flash may hold dirty units, which a syncer writes back.
+    #[must_use]
+    pub fn owns_units(self) -> bool {
+        matches!(self, Self::WriteBack)
+    }
+
     /// Whether dirty data survives a crash: then flash and origin must be attached together. Else it is lost with the
     /// process, as the content of a disk's write cache is lost with the power.
     #[must_use]

@@ -3,7 +3,7 @@
 //!
 //! A unit becomes clean only after its copy is durable on the origin, and the same bytes on flash: flash may still lose data
 //! that is durable on the origin, and would serve the older version. An exchange and a clear keep clients out of the unit.
-//! The syncer (`syncer.rs`) does not: what it copied counts only if nobody changed the unit since the copy began.
+//! The syncer (`syncer.rs`) does not: what it copied counts only if no client changed the unit since the copy began.
 
 use std::collections::BTreeMap;
 

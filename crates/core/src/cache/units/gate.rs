@@ -6,7 +6,7 @@
 //! unit shut. A handful of units are shut at a time, and only units in use have a count.
 //!
 //! The syncer enters like a client, but only where none is: what it copies is then no older than the last change that ended,
-//! and nobody shuts the unit under it. Clients do not wait for it.
+//! and no other task shuts the unit under it. Clients do not wait for it.
 //!
 //! Why clean caches need none: the origin holds all data, and claims keep a population from validating stale pages
 //! (`claims.rs`). Why shutting polls: it is rare that it must wait, and it must time out on clients that hang.

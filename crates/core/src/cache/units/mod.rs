@@ -10,7 +10,7 @@
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache; reads of the origin that cover more than a request | `clean.rs`; `extended.rs` |
 //! | paths of a write-back cache; units that a miss admits; its dirty data | `write_back.rs`; `on_miss.rs`; `dirty_map.rs` |
-//! | dirty data copied to the origin: by exchanges and clears; by the syncer | `copy_back.rs`; `syncer.rs` |
+//! | dirty data copied to the origin: by exchanges and clears; by the syncer, and what it learns | `copy_back.rs`; `syncer.rs`, `sync_task.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
 
@@ -26,7 +26,8 @@ mod gate;
 pub(crate) mod mixed;
 mod on_miss;
 pub(crate) mod singles;
-mod syncer;
+mod sync_task;
+pub(crate) mod syncer;
 pub(crate) mod table;
 pub(crate) mod unit_cache;
 mod validity;

@@ -9,7 +9,7 @@
 //! write flash. It is logged as clean with the next FLUSH, or within the period of the journal.
 //!
 //! **A slot** is free, or that of a clean unit, whose drop is durable before the slot is written. No client waits for a
-//! write-back: a miss that finds dirty victims only is served by the origin, and the syncer is told what eviction wants.
+//! write-back: a miss that finds dirty victims only is served by the origin, and the syncer learns what eviction wants.
 
 use std::rc::Rc;
 
@@ -173,7 +173,7 @@ impl WriteBack {
         self.units.insert(unit)
     }
 
-    /// The slot of a clean unit to evict for another. The syncer is told which dirty ones come before it.
+    /// The slot of a clean unit to evict for another. The syncer learns which dirty ones come before it.
     fn clean_victim(&self, unit: u32, passed: &mut Vec<u32>) -> Option<u32> {
         let (table, exec) = (&self.units.table, &self.units.cx.exec);
         let most = PASSED.max(table.evicts_together() as usize);

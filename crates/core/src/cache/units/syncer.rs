@@ -3,23 +3,20 @@
 //! and bcache in SCE 4.4).
 //!
 //! Which units, and when, is a policy (`larder_policy::syncer`). A round enters the units in which no client is, copies their
-//! dirty regions, flushes both devices, and makes those units clean that nobody changed since. Clients do not wait for it;
+//! dirty regions, flushes both devices, and makes those units clean that no client changed since. Clients do not wait for it;
 //! a change marks its regions before it writes flash, so that it is noticed. A crash at any moment leaves them dirty.
 //!
 //! The pins of a round keep its slots from eviction, and being inside keeps exchanges, clears and evictions out, so that no
 //! older copy arrives on the origin after a newer one.
 
-use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use larder_policy::syncer::{SyncNow, Syncer, SyncerSettings};
+use larder_policy::syncer::SyncNow;
 
-use super::dirty_map::DirtyMap;
 use super::gate::Pass;
-use super::table::{SlotPin, Table};
+use super::table::SlotPin;
 use super::write_back::{PATIENCE, WriteBack};
-use crate::exec::{Exec, MILLISECOND, Nanos, SECOND, Signal};
-use crate::flash::InFlight;
+use crate::exec::{MILLISECOND, Nanos, SECOND};
 use crate::mutant;
 
 /// Writes of the origin at the same time.
@@ -28,14 +25,6 @@ const TOGETHER: usize = 16;
 const BUSY: Nanos = MILLISECOND;
 /// Pause after a round in which a device failed.
 const FAILED: Nanos = SECOND / 10;
-
-/// The task's policy, and what wakes it.
-pub(crate) struct SyncTask {
-    pub(super) policy: RefCell<Syncer>,
-    wake: Rc<Signal>,
-    stopped: Cell<bool>,
-    copying: Cell<bool>,
-}
 
 /// A unit that is being copied.
 struct Copying {
@@ -46,47 +35,8 @@ struct Copying {
     _pass: Pass,
 }
 
-impl SyncTask {
-    pub(super) fn new(settings: &SyncerSettings, table: &Table, dirty: &DirtyMap) -> Self {
-        let mut policy = Syncer::new(settings);
-        for slot in dirty.slots_from(0, usize::MAX) {
-            table.unit_of(slot).into_iter().for_each(|unit| {
-                policy.dirtied(unit, table.slots(), 0);
-            });
-        }
-        let policy = RefCell::new(policy);
-        Self { policy, wake: Rc::default(), stopped: Cell::new(false), copying: Cell::new(false) }
-    }
-
-    /// A change of a unit begins.
-    pub(super) fn dirtied(&self, unit: u32, slots: u32, exec: &Exec<InFlight>) {
-        if self.policy.borrow_mut().dirtied(unit, slots, exec.now()) {
-            self.wake.set(exec);
-        }
-    }
-
-    /// Eviction wants the slot of a dirty unit.
-    pub(super) fn wants(&self, unit: u32, exec: &Exec<InFlight>) {
-        if !mutant::is_active("syncer-starves-eviction") {
-            self.policy.borrow_mut().wants(unit);
-            self.wake.set(exec);
-        }
-    }
-
-    /// The volume stops: no further round.
-    pub(super) fn stop(&self, exec: &Exec<InFlight>) {
-        self.stopped.set(true);
-        self.wake.set(exec);
-    }
-
-    /// Whether it was stopped and copies nothing.
-    pub(super) fn is_at_rest(&self) -> bool {
-        !self.copying.get()
-    }
-}
-
 /// The task.
-pub(super) async fn run(cache: Weak<WriteBack>) {
+pub(crate) async fn run(cache: Weak<WriteBack>) {
     while let Some(cache) = cache.upgrade() {
         if cache.units.flash.closed() {
             return;

@@ -35,7 +35,7 @@ use std::rc::{Rc, Weak};
 use super::dirty_flash::DirtyFlash;
 use super::dirty_map::DirtyMap;
 use super::gate::{Gate, Pass};
-use super::syncer::{self, SyncTask};
+use super::sync_task::SyncTask;
 use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
@@ -103,7 +103,7 @@ impl WriteBack {
             DirtyJournal::start(cx, &table, (state, spec.dirty_log), log, held.map(|h| h.slot))
         });
         let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
-        let cache = Rc::new(Self {
+        Ok(Rc::new(Self {
             syncer: SyncTask::new(&spec.sync, &units.table, &dirty),
             units,
             dirty,
@@ -111,9 +111,7 @@ impl WriteBack {
             gate: Gate::default(),
             admits: Cell::new(true),
             settling: Cell::new(false),
-        });
-        cx.exec.spawn(syncer::run(Rc::downgrade(&cache)));
-        Ok(cache)
+        }))
     }
 
     /// Units with dirty data.

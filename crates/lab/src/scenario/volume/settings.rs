@@ -319,7 +319,7 @@ impl Settings {
             ("dirty_share", self.dirty_share.is_some()),
         ];
         if let Some((key, _)) = given.into_iter().find(|(_, given)| *given)
-            && choices.write != WritePolicy::WriteBack
+            && !choices.write.owns_units()
         {
             return Err(format!(
                 "{key} is for systems that write back; accepted: writes = \"back\""
