@@ -19,15 +19,16 @@ const UNIT: u64 = 64 << 10;
 /// Presets under which the flash holds dirty data.
 const OWNED: [&str; 2] = ["prwc", "face"];
 
-/// `serve` with a preset of periodic update, every 20 ms, or with page logs.
+/// `serve` with a preset of periodic update, every 20 ms, with page logs, or with write-back of the pages that miss.
 fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
     let (origin, flash, state) = (place.word("origin"), place.word("flash"), place.word("state"));
     let mut words = place.serve(&["--origin", &origin, "--flash", &flash, "--state", &state]);
     let rest = match preset {
-        "face" => "--batch-pages 8",
-        _ => "--update-period 20ms --update-hot 30 --checkpoint 20ms",
+        "face" => "--unit 64KiB --batch-pages 8",
+        "flashcache" | "bcache" => "--write-policy write-back --checkpoint 20ms",
+        _ => "--unit 64KiB --update-period 20ms --update-hot 30 --checkpoint 20ms",
     };
-    words.extend(["--flash-size", "9MiB", "--unit", "64KiB"].map(str::to_owned));
+    words.extend(["--flash-size", "9MiB"].map(str::to_owned));
     words.extend(rest.split_whitespace().map(str::to_owned));
     words.extend(["--preset", preset].map(str::to_owned));
     if !more.contains(&"--workers") {
@@ -126,6 +127,33 @@ fn a_persistent_read_only_cache_survives_kills_and_is_never_stale() {
 fn what_was_flushed_to_a_page_log_survives_kills() {
     lives("face", &[], Kept::Flushed);
     lives("face", &["--workers", "3"], Kept::Flushed);
+}
+
+#[test]
+fn what_was_flushed_to_pages_that_missed_survives_kills() {
+    lives("flashcache", &["--write-back-after", "100ms"], Kept::Flushed);
+    lives("bcache", &["--write-back-after", "0", "--write-back-order", "place"], Kept::Flushed);
+    let left_to_eviction = ["--write-back-after", "never", "--write-back-above", "1"];
+    lives("flashcache", &left_to_eviction, Kept::Flushed);
+}
+
+/// A volume that is stopped keeps its dirty pages on flash; the syncer writes them to the origin when they are old.
+#[test]
+fn the_syncer_writes_dirty_pages_to_the_origin_and_they_stay_cached() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let server = Server::start(&words(&place, "flashcache", &["--write-back-after", "never"]));
+    let mut client = place.client();
+    (0..20).for_each(|page| client.write_at(page * 4096, &[3; 4096], false).unwrap());
+    assert_eq!(place.stat("units_dirty"), 20);
+    drop(client);
+    server.stop();
+    assert_ne!(origin(&place)[..4096], [3; 4096], "only the flash holds it");
+    let server = Server::start(&words(&place, "flashcache", &["--write-back-after", "50ms"]));
+    eventually("nothing is dirty", || place.stat("units_dirty") == 0);
+    assert!(place.stat("units_used") >= 20, "the pages stay cached");
+    assert_eq!(origin(&place)[..20 * 4096], [3; 20 * 4096]);
+    server.stop();
 }
 
 #[test]
