@@ -11,12 +11,12 @@
 //! | settings and results | this one |
 //! | phases: filled, warm, counted; crash and restart | `run.rs` |
 //! | clients, checkpoints | `clients.rs` |
-//! | buffer pool; the log of changes | `pool.rs`, `journal.rs` |
+//! | buffer pool, over the frames of [`tpcc`](crate::load::trace::tpcc); the log of changes | `pool.rs`, `journal.rs` |
 //! | what an extension is, and none | `extension.rs` |
 //! | LC, TAC, Exadata; TAC's heat | `in_place.rs`, `temperature.rs` |
 //! | bcache | `buckets.rs` |
 //! | FaCE: the engine's page log | `log.rs`, `log_host.rs` |
-//! | devices and clock; numbers of pages | `machine.rs`, `page_map.rs` |
+//! | devices and clock | `machine.rs` |
 //!
 //! # What is modelled, and what is not
 //! - The log has a device of its own (FaCE, 5) that takes no time here, and transactions take no time of
@@ -32,7 +32,8 @@
 //! Invariants: equal specs and devices give equal runs; no page comes back in another version than its
 //! last ([`PoolCounts::wrong`] is 0).
 //!
-//! Why not the trace generator's pool: there, no task waits for an eviction, and a page has one flag.
+//! Why the pool is not the trace generator's own: there, no task waits for an eviction, and a page has one flag.
+//! Both have the same frames and evict the same page.
 
 mod buckets;
 mod clients;
@@ -42,7 +43,6 @@ mod journal;
 mod log;
 mod log_host;
 mod machine;
-mod page_map;
 mod pool;
 mod run;
 mod temperature;
@@ -52,6 +52,7 @@ mod waits;
 
 use larder_core::exec::Nanos;
 use larder_model::{Model, Wear};
+pub use larder_policy::replacement::BucketOrder;
 
 pub use self::extension::Frames;
 pub use self::machine::{PAGE_BYTES, Tally};
@@ -131,15 +132,6 @@ impl InPlace {
     /// Exadata's smart flash cache.
     pub const EXADATA: Self =
         Self { entry: Entry::OnEntry, victims: Victims::Lru, cleans_above: None, directory: false };
-}
-
-/// Which bucket of bcache is emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BucketOrder {
-    /// The one used longest ago.
-    Lru,
-    /// The one filled longest ago.
-    Fifo,
 }
 
 /// How pages are put on the page log.

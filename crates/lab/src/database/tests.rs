@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Laws that every extension keeps, and what sets each of them apart.
 
+use larder_core::config::{Eviction, ReplacementChoice};
 use larder_core::exec::{MILLISECOND, SECOND};
 use larder_model::profile;
 
+use super::buckets::BUCKET_PAGES;
 use super::*;
 
 const LOG: System = System::Log(PageLog { second_chance: true, batches: true });
@@ -116,6 +118,16 @@ fn a_log_writes_in_order_what_slots_write_at_random() {
     assert!(log.frames.stale > 0 && slots.frames.stale == 0);
     let single = outcome(&spec(BASIC));
     assert!(mean(single.flash) < 2 * PAGE_BYTES, "{}", mean(single.flash));
+}
+
+#[test]
+fn buckets_are_as_large_as_the_presets() {
+    let choices = larder_core::config::preset("bcache").unwrap().choices();
+    let Eviction::Replacement(ReplacementChoice::Buckets { bytes, order }) = choices.eviction
+    else {
+        panic!("{choices:?}")
+    };
+    assert_eq!((bytes, order), (u64::from(BUCKET_PAGES) * PAGE_BYTES, BucketOrder::Lru));
 }
 
 #[test]

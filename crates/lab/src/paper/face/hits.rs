@@ -60,8 +60,8 @@ pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
     let crosses = always(&basic[0], &lc[0], |basic, lc| basic < lc)
         && everywhere(&basic[2..], &lc[2..], |basic, lc| basic > lc);
     checks.push(("FaCE-Basic overtakes LC between 4 and 12 GB", crosses));
-    for (gb, values) in SIZES.iter().zip(by_size(&runs, "face-basic-batches", TPMC)?) {
-        points.push(at(format!("face-basic in batches, {gb} GB: tpmC"), None, &values));
+    for (gb, values) in SIZES.iter().zip(by_size(&runs, "face-basic-pages", TPMC)?) {
+        points.push(at(format!("face-basic, page by page, {gb} GB: tpmC"), None, &values));
     }
     let holds = all(&checks);
     let asked = "At each of five sizes, of FaCE-Basic and of LC: mixed above dirty pages only above clean \

@@ -50,9 +50,10 @@ pub const SYSTEMS: [(&str, System); 10] = [
     ("bcache-lru", System::Buckets(BucketOrder::Lru)),
     ("bcache-fifo", System::Buckets(BucketOrder::Fifo)),
     ("face", System::Log(PageLog { second_chance: true, batches: true })),
+    // The engine's preset of this name.
+    ("face-basic", System::Log(PageLog { second_chance: false, batches: true })),
     // As in the paper: without groups a page is a write.
-    ("face-basic", System::Log(PageLog { second_chance: false, batches: false })),
-    ("face-basic-batches", System::Log(PageLog { second_chance: false, batches: true })),
+    ("face-basic-pages", System::Log(PageLog { second_chance: false, batches: false })),
 ];
 
 /// The disks of FaCE's Table 1.
