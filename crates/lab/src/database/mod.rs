@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | settings and results | this one |
 //! | phases: filled, warm, counted; crash and restart | `run.rs` |
-//! | clients, checkpoints | `clients.rs` |
+//! | clients, checkpoints; processors | `clients.rs`, `processors.rs` |
 //! | buffer pool, over the frames of [`tpcc`](crate::load::trace::tpcc); the log of changes | `pool.rs`, `journal.rs` |
 //! | what an extension is, and none | `extension.rs` |
 //! | LC, TAC, Exadata; TAC's heat | `in_place.rs`, `temperature.rs` |
@@ -19,9 +19,8 @@
 //! | devices and clock | `machine.rs` |
 //!
 //! # What is modelled, and what is not
-//! - The log has a device of its own (FaCE, 5) that takes no time here, and transactions take no time of
-//!   a processor: the limit is the disks, or flash. Locks, versions of rows and vacuum are left out,
-//!   as in the trace of the same load.
+//! - The log has a device of its own (FaCE, 5) that takes no time here. A transaction takes a processor for
+//!   [`Spec::computing`]. Locks, versions of rows and vacuum are left out, as in the trace of the same load.
 //! - A checkpoint begins every [`Spec::checkpoint`] and is spread over half of that time, as
 //!   PostgreSQL's. There is no other writer in the background.
 //! - Before anything is counted the extension is filled without the devices ([`Spec::fill_laps`]), and
@@ -44,6 +43,7 @@ mod log;
 mod log_host;
 mod machine;
 mod pool;
+mod processors;
 mod run;
 mod temperature;
 #[cfg(test)]
@@ -167,6 +167,10 @@ pub struct Spec {
     pub flash_pages: u32,
     /// Clients, without a pause.
     pub clients: u32,
+    /// Processors of the machine.
+    pub processors: u32,
+    /// Time that a transaction takes of one.
+    pub computing: Nanos,
     /// From the begin of a checkpoint to that of the next.
     pub checkpoint: Nanos,
     /// The cache between pool and disk.

@@ -20,6 +20,8 @@ fn spec(system: System) -> Spec {
         pool_pages: 400,
         flash_pages: 6_000,
         clients: 20,
+        processors: 12,
+        computing: 0,
         checkpoint: 2 * SECOND,
         system,
         caches: Caches::Mixed,
@@ -128,6 +130,17 @@ fn buckets_are_as_large_as_the_presets() {
         panic!("{choices:?}")
     };
     assert_eq!((bytes, order), (u64::from(BUCKET_PAGES) * PAGE_BYTES, BucketOrder::Lru));
+}
+
+#[test]
+fn processors_bound_what_clients_do_while_devices_do_not() {
+    let rate = |processors, computing| {
+        let found = outcome(&Spec { processors, computing, ..spec(LOG) });
+        found.transactions as f64 * SECOND as f64 / found.span_ns as f64
+    };
+    let (two, four, none) = (rate(2, 50 * MILLISECOND), rate(4, 50 * MILLISECOND), rate(4, 0));
+    assert!((38.0..=40.5).contains(&two) && (76.0..=81.0).contains(&four), "{two} {four}");
+    assert!(none > 1.2 * four, "{none}");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use larder_report::number;
 
 use super::super::runs::{at, mean, rounded};
 use super::super::{Asked, At, Found, Kind, Row};
-use crate::load::desktop::{Ask, DAYS, Desktop, SEGMENT_BYTES, Scale, USERS, User};
+use crate::load::desktop::{
+    Ask, DAYS, Desktop, FITTED_RUN, SEGMENT_BYTES, Scale, USERS, User,
+};
 
 /// The shares that the paper prints, user by user: of the covered segments, those written.
 const COVER_SHARES: [f64; 5] = [0.34, 0.40, 0.45, 0.53, 0.39];
@@ -23,7 +25,7 @@ const SHARE_OFF: f64 = 0.01;
 /// the bytes.
 fn covered(user: &User, seed: u64) -> [f64; 4] {
     let scale = Scale::QUARTER;
-    let mut desktop = Desktop::new(user, scale, seed);
+    let mut desktop = Desktop::with_run(user, scale, FITTED_RUN, seed);
     let asks: Vec<Ask> = (0..DAYS).flat_map(|day| desktop.day(day)).collect();
     let gb = |wanted: fn(&&Ask) -> bool| {
         let segments: BTreeSet<u64> =

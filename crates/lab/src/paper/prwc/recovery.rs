@@ -18,7 +18,7 @@ use larder_sim::store::Store;
 
 use super::super::runs::{at, bars, range, rounded};
 use super::super::{Asked, At, Found, Kind, Row};
-use crate::load::desktop::{Scale, USERS};
+use crate::load::desktop::{FITTED_RUN, Scale, USERS};
 use crate::scenario::desktop::{Run, Setup};
 use crate::scenario::volume::{System, VOLUME};
 
@@ -77,7 +77,7 @@ fn try_recovery(setup: &Setup, store: &Store) -> Result<Tried> {
 /// about to end.
 fn night(seed: u64) -> Result<BTreeMap<u64, Tried>> {
     let setup = Setup::paper(System::Preset("prwc"), USERS[0], seed);
-    let setup = Setup { scale: SCALE, ..setup };
+    let setup = Setup { scale: SCALE, visit: FITTED_RUN, ..setup };
     // Metadata only: what slots hold, recovery does not read.
     let store = Store::new(setup.plan()?.slots_at, |_, bytes| bytes.fill(0));
     let model = profile(&setup.flash, setup.scale.bytes(setup.flash_gb), seed)?;

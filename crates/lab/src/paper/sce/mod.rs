@@ -25,6 +25,8 @@ mod both;
 mod cases;
 mod figure_1;
 mod figures;
+#[cfg(test)]
+mod fit;
 mod intro;
 mod large;
 mod memory;
