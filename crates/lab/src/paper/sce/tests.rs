@@ -12,7 +12,7 @@ use crate::scenario::Scenario;
 
 fn asked(only: &[&str]) -> Asked {
     let only = only.iter().map(|id| (*id).to_owned()).collect();
-    Asked { scale: Some("1/256".to_owned()), seed: 1, only, progress: false, points: None }
+    Asked { scale: Some("1/1024".to_owned()), seed: 1, only, progress: false, points: None }
 }
 
 fn sorted(mut ids: Vec<String>) -> Vec<String> {
@@ -50,7 +50,7 @@ fn what_was_interrupted_goes_on() {
     let mut asked = asked(&["S3"]);
     asked.points = Some(dir.path().join("points"));
     let rows = |asked: &Asked| format!("{:?}", run("sce", asked).unwrap()[0].rows);
-    let file = |seed| dir.path().join(format!("points/sce-figure-1-1of256-seed{seed}.jsonl"));
+    let file = |seed| dir.path().join(format!("points/sce-figure-1-1of1024-seed{seed}.jsonl"));
     let whole = rows(&asked);
     let text = fs::read_to_string(file(1)).unwrap();
     fs::write(file(1), &text[..text.len() - 20]).unwrap();

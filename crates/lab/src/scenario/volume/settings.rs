@@ -60,8 +60,8 @@ const SCALE: &str = "1/16";
 const DATA_GIB: u64 = 160;
 const FLASH_GIB: u64 = 200;
 const HOURS: u64 = 8;
-/// What full size may be divided by.
-const SMALLEST: u64 = 256;
+/// What full size may be divided by: a GiB is a whole number of MiB.
+const SMALLEST: u64 = 1024;
 /// Sizes of a request: a run of sixteen is at most a region.
 const PAGES_KIB: [u64; 5] = [4, 8, 16, 32, 64];
 /// The most GiB, of the paper.
@@ -267,7 +267,7 @@ impl Settings {
         let divisor = divisor.and_then(|n| n.parse::<u64>().ok());
         match divisor.filter(|n| n.is_power_of_two() && *n <= SMALLEST) {
             Some(n) => Ok(1024 / n),
-            None => bad("scale", text, "1, 1/2, 1/4, and so on to 1/256"),
+            None => bad("scale", text, "1, 1/2, 1/4, and so on to 1/1024"),
         }
     }
 
