@@ -83,7 +83,7 @@ pub(super) fn disks(lab: &Lab<'_>) -> Result<Row> {
             asked,
             either(
                 holds,
-                "Few disks are the limit, where hits count, and then flash is.",
+                "Up to four disks are the limit of both, where LC hits more, and from eight on flash is that of LC.",
                 &not_so(&checks, "which resource limits changes with the number of disks at other places than in the paper"),
             ),
         ))
