@@ -13,7 +13,7 @@
 //! | files that import each other | `circles.rs`; resolution of names: `modules.rs`, `names.rs` |
 //! | `impl` blocks of one type in several folders | `impls.rs` |
 //! | rules of docs/design.md, their citations and mutants | `rules.rs` |
-//! | claims of the papers: tables of docs/papers.md, citations | `claims.rs` |
+//! | claims of the papers: the table of docs/papers.md, citations | `claims.rs` |
 //! | links and paths in documents | `links.rs`, over `documents.rs` |
 //! | lines of a merge in documents | `markers.rs` |
 //! | commands in documents | `commands.rs` |
@@ -21,7 +21,6 @@
 //!
 //! `tidy --figures` prints lengths of files, lines of code, and the places of the conditions.
 //! `tidy --idioms` prints every phrase that is left.
-//! `claims` writes the tables of docs/papers.md.
 
 mod arrows;
 mod attributes;
@@ -49,7 +48,7 @@ use std::process::ExitCode;
 
 use self::tree::Tree;
 
-const USAGE: &str = "usage: cargo run -p xtask -- [tidy [--figures|--idioms]|claims]";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy [--figures|--idioms]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -64,10 +63,6 @@ fn main() -> ExitCode {
         ["tidy", "--idioms"] => Tree::read(&root).map(|tree| {
             println!("{}", idioms::list(&tree));
             Vec::new()
-        }),
-        ["claims"] => Tree::read(&root).and_then(|tree| {
-            claims::write(&tree)?;
-            Ok(Vec::new())
         }),
         _ => {
             eprintln!("{USAGE}");

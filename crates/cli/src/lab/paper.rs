@@ -37,6 +37,9 @@ pub struct PaperArgs {
     /// Print one JSON value
     #[arg(long)]
     pub json: bool,
+    /// Print the table of docs/papers.md
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
     /// Also write one HTML file with every figure redrawn
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -59,6 +62,9 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
     let rows: Vec<Row> = found.into_iter().flat_map(|group| group.rows).collect();
     if args.json {
         return out::line(serde_json::to_string(&rows)?);
+    }
+    if args.markdown {
+        return out::line(paper::page(&rows)?.trim_end());
     }
     out::line(table(&rows))
 }
@@ -88,9 +94,9 @@ fn table(rows: &[Row]) -> String {
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(["row", "claim", "paper", "ours", "unit", "verdict"]);
     for row in rows {
-        let cells = [row.claim, &row.paper_text(), &row.ours_text(), row.unit, row.verdict.name()];
+        let cells = [row.claim, &row.paper_text(), &row.ours_text(), row.unit, row.verdict_text()];
         table.add_row(std::iter::once(row.id).chain(cells));
     }
-    let notes: String = rows.iter().map(|row| format!("\n{}: {}", row.id, row.why)).collect();
+    let notes: String = rows.iter().map(|row| format!("\n{}: {}", row.id, row.notes())).collect();
     format!("{table}\n{notes}")
 }

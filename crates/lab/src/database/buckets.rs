@@ -4,8 +4,11 @@
 //! It sees what any block device sees. A page that is read from disk is admitted in the background, by a
 //! stream of its own. A page that is written goes to the open bucket of its writer, of up to six, and
 //! its older copy becomes invalid. Pages that the pool evicts unchanged are not seen. When a bucket is needed,
-//! the one that was used (LRU) or filled (FIFO) longest ago is emptied, among those without dirty
-//! pages.
+//! the engine's own order ([`larder_policy::replacement::Buckets`], which the preset `bcache` has) empties one
+//! among those without dirty pages.
+//!
+//! Why not the preset itself under the database: it writes through, and FaCE ran bcache in write-back, which unit
+//! caches of the engine do not offer.
 //!
 //! # Where the papers are silent
 //! - Dirty pages are written to disk in the background while they are more than a tenth of the cache
@@ -23,13 +26,14 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::BucketOrder;
+use larder_policy::replacement::{self, BucketOrder, Replacement};
+
 use super::extension::{Extension, Found, Frames, Leaving, Tail};
 use super::machine::{FLASH, Io, done};
 use super::waits::Waits;
 
-/// Pages of a bucket: 512 KiB.
-const BUCKET_PAGES: u32 = 128;
+/// Pages of a bucket: 512 KiB, as of the preset.
+pub(super) const BUCKET_PAGES: u32 = 128;
 /// Open buckets for written pages; one more is for pages that were read.
 const WRITERS: u64 = 6;
 /// Writers' pages come in turns of so many neighbours.
@@ -50,14 +54,17 @@ struct Copy {
 struct Bucket {
     /// Pages in it, invalid ones too.
     pages: Vec<u64>,
+    /// Places that were given to pages, from its beginning.
+    filled: u32,
     dirty: u32,
     /// Reads and writes in flight.
     pins: u32,
-    used: u64,
     open: bool,
 }
 
 struct State {
+    /// Which bucket is emptied; its slots are places.
+    order: replacement::Buckets,
     buckets: Vec<Bucket>,
     of: HashMap<u64, Copy>,
     /// Dirty pages by place on disk, and where cleaning has come to.
@@ -65,13 +72,11 @@ struct State {
     swept: u64,
     open: Vec<Option<u32>>,
     free: VecDeque<u32>,
-    clock: u64,
     cleaning: u32,
 }
 
 /// The extension, see the module.
 pub(super) struct Buckets {
-    order: BucketOrder,
     io: Rc<Io>,
     state: RefCell<State>,
     room: Waits,
@@ -85,17 +90,16 @@ impl Buckets {
     pub(super) fn new(pages: u32, order: BucketOrder, io: Rc<Io>) -> Self {
         let count = (pages / BUCKET_PAGES).max(WRITERS as u32 + 4);
         let state = State {
+            order: replacement::Buckets::new(count * BUCKET_PAGES, BUCKET_PAGES, order),
             buckets: vec![Bucket::default(); count as usize],
             of: HashMap::new(),
             dirty: BTreeMap::new(),
             swept: 0,
             open: vec![None; WRITERS as usize + 1],
             free: (0..count).collect(),
-            clock: 0,
             cleaning: 0,
         };
         Self {
-            order,
             io,
             state: RefCell::new(state),
             room: Waits::default(),
@@ -108,7 +112,7 @@ impl Buckets {
     /// The next place of a stream, pinned; waits until there is one.
     async fn place(&self, stream: usize) -> u32 {
         loop {
-            if let Some(at) = self.state.borrow_mut().place(stream, self.order) {
+            if let Some(at) = self.state.borrow_mut().place(stream) {
                 return at;
             }
             self.wanted.set(true);
@@ -177,38 +181,43 @@ impl Buckets {
 }
 
 impl State {
-    fn place(&mut self, stream: usize, order: BucketOrder) -> Option<u32> {
+    fn place(&mut self, stream: usize) -> Option<u32> {
         if self.open[stream].is_none() {
             let bucket = match self.free.pop_front() {
                 Some(bucket) => bucket,
-                None => self.take(order)?,
+                None => self.take()?,
             };
-            self.clock += 1;
-            let next = Bucket { open: true, used: self.clock, ..Bucket::default() };
-            self.buckets[bucket as usize] = next;
+            self.buckets[bucket as usize] = Bucket { open: true, ..Bucket::default() };
             self.open[stream] = Some(bucket * BUCKET_PAGES);
         }
         let at = self.open[stream]?;
         let bucket = &mut self.buckets[(at / BUCKET_PAGES) as usize];
         bucket.pins += 1;
-        let last = at % BUCKET_PAGES == BUCKET_PAGES - 1;
-        self.open[stream] = (!last).then_some(at + 1);
-        bucket.open = !last;
+        bucket.filled += 1;
+        bucket.open = bucket.filled < BUCKET_PAGES;
+        self.open[stream] = bucket.open.then_some(at + 1);
+        self.order.inserted(at, 0);
         Some(at)
     }
 
     /// Empties the bucket whose turn it is.
-    fn take(&mut self, _order: BucketOrder) -> Option<u32> {
-        let idle = |bucket: &Bucket| bucket.dirty == 0 && bucket.pins == 0 && !bucket.open;
-        let idle = self.buckets.iter().enumerate().filter(|(_, bucket)| idle(bucket));
-        let (number, _) = idle.min_by_key(|(_, bucket)| bucket.used)?;
-        for page in std::mem::take(&mut self.buckets[number].pages) {
-            let here = |copy: &Copy| copy.at / BUCKET_PAGES == number as u32;
+    fn take(&mut self) -> Option<u32> {
+        let buckets = &self.buckets;
+        let idle = |place: u32| {
+            let bucket = &buckets[(place / BUCKET_PAGES) as usize];
+            bucket.dirty == 0 && bucket.pins == 0 && !bucket.open && bucket.filled > 0
+        };
+        let number = self.order.victim(0, 0, &idle)? / BUCKET_PAGES;
+        let bucket = &mut self.buckets[number as usize];
+        let first = number * BUCKET_PAGES;
+        (first..first + bucket.filled).for_each(|place| self.order.removed(place));
+        for page in std::mem::take(&mut bucket.pages) {
+            let here = |copy: &Copy| copy.at / BUCKET_PAGES == number;
             if self.of.get(&page).is_some_and(here) {
                 self.of.remove(&page);
             }
         }
-        Some(number as u32)
+        Some(number)
     }
 
     /// The copy of a page becomes invalid.
@@ -260,12 +269,8 @@ impl Extension for Buckets {
         let copy = {
             let state = &mut *self.state.borrow_mut();
             let copy = state.of.get(&page).copied()?;
-            state.clock += 1;
-            let bucket = &mut state.buckets[(copy.at / BUCKET_PAGES) as usize];
-            bucket.pins += 1;
-            if self.order == BucketOrder::Lru {
-                bucket.used = state.clock;
-            }
+            state.buckets[(copy.at / BUCKET_PAGES) as usize].pins += 1;
+            state.order.accessed(copy.at);
             copy
         };
         done(self.io.read(FLASH, copy.at.into())).await;

@@ -11,6 +11,7 @@ use larder_core::exec::Nanos;
 use super::extension::Extension;
 use super::machine::Io;
 use super::pool::Pool;
+use super::processors::Processors;
 use crate::load::trace::tpcc::business::{Business, Kind};
 
 /// What clients have done.
@@ -25,6 +26,9 @@ pub(super) struct Database<E> {
     pub(super) io: Rc<Io>,
     pub(super) pool: Pool<E>,
     pub(super) business: RefCell<Business>,
+    pub(super) processors: Processors,
+    /// Time that a transaction takes of a processor; none while flash is filled.
+    pub(super) computing: Cell<Nanos>,
     pub(super) done: Cell<Done>,
     /// When the last checkpoint began.
     pub(super) checkpoint_at: Cell<Nanos>,
@@ -38,6 +42,7 @@ pub(super) struct Database<E> {
 pub(super) async fn client<E: Extension>(database: Rc<Database<E>>) {
     while !database.stops.get() {
         let (kind, accesses) = database.business.borrow_mut().transaction();
+        database.processors.compute(&database.io.exec, database.computing.get()).await;
         for access in accesses {
             database.pool.access(access.page, access.how).await;
         }

@@ -26,10 +26,10 @@ use larder_policy::replacement::{Lru, Lru2, Replacement};
 
 use super::extension::{Extension, Found, Frames, Leaving, Tail};
 use super::machine::{FLASH, Io, done};
-use super::page_map::PageMap;
 use super::temperature::Temperature;
 use super::waits::Waits;
 use super::{Caches, Entry, InPlace, Sync, Victims};
+use crate::load::trace::tpcc::page_map::PageMap;
 
 /// Entries of TAC's slot directory in a page.
 const ENTRIES: u64 = 128;

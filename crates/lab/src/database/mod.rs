@@ -10,18 +10,17 @@
 //! | --- | --- |
 //! | settings and results | this one |
 //! | phases: filled, warm, counted; crash and restart | `run.rs` |
-//! | clients, checkpoints | `clients.rs` |
-//! | buffer pool; the log of changes | `pool.rs`, `journal.rs` |
+//! | clients, checkpoints; processors | `clients.rs`, `processors.rs` |
+//! | buffer pool, over the frames of [`tpcc`](crate::load::trace::tpcc); the log of changes | `pool.rs`, `journal.rs` |
 //! | what an extension is, and none | `extension.rs` |
 //! | LC, TAC, Exadata; TAC's heat | `in_place.rs`, `temperature.rs` |
 //! | bcache | `buckets.rs` |
 //! | FaCE: the engine's page log | `log.rs`, `log_host.rs` |
-//! | devices and clock; numbers of pages | `machine.rs`, `page_map.rs` |
+//! | devices and clock | `machine.rs` |
 //!
 //! # What is modelled, and what is not
-//! - The log has a device of its own (FaCE, 5) that takes no time here, and transactions take no time of
-//!   a processor: the limit is the disks, or flash. Locks, versions of rows and vacuum are left out,
-//!   as in the trace of the same load.
+//! - The log has a device of its own (FaCE, 5) that takes no time here. A transaction takes a processor for
+//!   [`Spec::computing`]. Locks, versions of rows and vacuum are left out, as in the trace of the same load.
 //! - A checkpoint begins every [`Spec::checkpoint`] and is spread over half of that time, as
 //!   PostgreSQL's. There is no other writer in the background.
 //! - Before anything is counted the extension is filled without the devices ([`Spec::fill_laps`]), and
@@ -32,7 +31,8 @@
 //! Invariants: equal specs and devices give equal runs; no page comes back in another version than its
 //! last ([`PoolCounts::wrong`] is 0).
 //!
-//! Why not the trace generator's pool: there, no task waits for an eviction, and a page has one flag.
+//! Why the pool is not the trace generator's own: there, no task waits for an eviction, and a page has one flag.
+//! Both have the same frames and evict the same page.
 
 mod buckets;
 mod clients;
@@ -42,8 +42,8 @@ mod journal;
 mod log;
 mod log_host;
 mod machine;
-mod page_map;
 mod pool;
+mod processors;
 mod run;
 mod temperature;
 #[cfg(test)]
@@ -52,6 +52,7 @@ mod waits;
 
 use larder_core::exec::Nanos;
 use larder_model::{Model, Wear};
+pub use larder_policy::replacement::BucketOrder;
 
 pub use self::extension::Frames;
 pub use self::machine::{PAGE_BYTES, Tally};
@@ -133,15 +134,6 @@ impl InPlace {
         Self { entry: Entry::OnEntry, victims: Victims::Lru, cleans_above: None, directory: false };
 }
 
-/// Which bucket of bcache is emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BucketOrder {
-    /// The one used longest ago.
-    Lru,
-    /// The one filled longest ago.
-    Fifo,
-}
-
 /// How pages are put on the page log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLog {
@@ -175,6 +167,10 @@ pub struct Spec {
     pub flash_pages: u32,
     /// Clients, without a pause.
     pub clients: u32,
+    /// Processors of the machine.
+    pub processors: u32,
+    /// Time that a transaction takes of one.
+    pub computing: Nanos,
     /// From the begin of a checkpoint to that of the next.
     pub checkpoint: Nanos,
     /// The cache between pool and disk.

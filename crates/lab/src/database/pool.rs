@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer pool: frames under LRU, each with the two flags of FaCE (4.3), over an extension.
+//! The buffer pool: the frames of TPC-C's pool ([`Frames`]), each with the two flags of FaCE (4.3), over an extension.
 //!
 //! A task that needs a frame takes the coldest that is not held, makes its page safe by the extension
 //! and waits for that, as PostgreSQL's backends do. The page stays in its frame meanwhile; if a task
@@ -14,18 +14,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use larder_policy::replacement::{Lru, Replacement};
-
 use super::extension::{Extension, Leaving, Tail};
 use super::journal::{Change, Journal};
 use super::machine::{DISK, Io, done};
-use super::page_map::PageMap;
 use super::waits::Waits;
+use crate::load::trace::tpcc::frames::Frames;
 use crate::load::trace::tpcc::pool::How;
 
 #[derive(Default)]
 struct Frame {
-    page: u64,
     version: u32,
     dirty: bool,
     fdirty: bool,
@@ -37,11 +34,7 @@ struct Frame {
 }
 
 struct State {
-    lru: Lru,
-    frames: Vec<Frame>,
-    of: PageMap,
-    free: Vec<u32>,
-    most: usize,
+    frames: Frames<Frame>,
     /// The last version of each page.
     latest: Vec<u32>,
 }
@@ -98,15 +91,7 @@ enum Look {
 impl<E: Extension> Pool<E> {
     /// An empty pool of so many pages.
     pub(super) fn new(pages: u32, extension: Rc<E>, io: Rc<Io>) -> Self {
-        let pages = pages.max(1);
-        let state = State {
-            lru: Lru::new(pages, pages),
-            frames: Vec::new(),
-            of: PageMap::default(),
-            free: Vec::new(),
-            most: pages as usize,
-            latest: Vec::new(),
-        };
+        let state = State { frames: Frames::new(pages), latest: Vec::new() };
         Self {
             state: RefCell::new(state),
             extension,
@@ -146,8 +131,8 @@ impl<E: Extension> Pool<E> {
                 Look::Loading(waits) => waits.wait(&self.io.exec).await,
                 Look::Absent => {
                     let frame = self.frame().await;
-                    if self.state.borrow().of.has(page) {
-                        self.state.borrow_mut().free.push(frame);
+                    if self.state.borrow().frames.find(page).is_some() {
+                        self.state.borrow_mut().frames.give(frame);
                         self.room.wake(&self.io.exec);
                     } else {
                         self.load(frame, page, how == How::Make).await;
@@ -160,12 +145,13 @@ impl<E: Extension> Pool<E> {
     /// Accesses a page if it is there.
     fn look(&self, page: u64, how: How, again: Option<Change>) -> Look {
         let state = &mut *self.state.borrow_mut();
-        let Some(at) = state.of.get(page) else { return Look::Absent };
-        let frame = &mut state.frames[at as usize];
+        let Some(at) = state.frames.find(page) else { return Look::Absent };
+        let frame = state.frames.get(at).1;
         if frame.loading {
             return Look::Loading(Rc::clone(&frame.waits));
         }
-        state.lru.accessed(at);
+        state.frames.used(at);
+        let frame = state.frames.state(at);
         frame.wanted = true;
         let version = match again {
             _ if how == How::Read => return Look::There,
@@ -188,20 +174,17 @@ impl<E: Extension> Pool<E> {
     async fn load(&self, at: u32, page: u64, makes: bool) {
         let waits = Rc::<Waits>::default();
         {
-            let state = &mut *self.state.borrow_mut();
-            state.of.insert(page, at);
-            let loading =
-                Frame { page, loading: true, waits: Rc::clone(&waits), ..Frame::default() };
-            state.frames[at as usize] = loading;
+            let loading = Frame { loading: true, waits: Rc::clone(&waits), ..Frame::default() };
+            self.state.borrow_mut().frames.enter(at, page, loading);
         }
         let (mut version, mut dirty) = (0, false);
         if !makes {
             (version, dirty) = self.fetch(page).await;
         }
         let state = &mut *self.state.borrow_mut();
-        let frame = &mut state.frames[at as usize];
+        let frame = state.frames.state(at);
         (frame.version, frame.dirty, frame.loading) = (version, dirty, false);
-        state.lru.inserted(at, page);
+        state.frames.ready(at);
         waits.wake(&self.io.exec);
     }
 
@@ -228,7 +211,7 @@ impl<E: Extension> Pool<E> {
     /// A frame that is free and the caller's.
     async fn frame(&self) -> u32 {
         loop {
-            if let Some(frame) = self.free() {
+            if let Some(frame) = self.state.borrow_mut().frames.take() {
                 return frame;
             }
             let Some(leaving) = self.pull() else {
@@ -240,44 +223,29 @@ impl<E: Extension> Pool<E> {
         }
     }
 
-    fn free(&self) -> Option<u32> {
-        let state = &mut *self.state.borrow_mut();
-        if let Some(frame) = state.free.pop() {
-            return Some(frame);
-        }
-        let next = state.frames.len();
-        (next < state.most).then(|| {
-            state.frames.push(Frame::default());
-            next as u32
-        })
-    }
-
     /// Holds a frame's page, so that it can be made safe.
     fn hold(&self, state: &mut State, at: u32) -> Leaving {
-        let frame = &mut state.frames[at as usize];
+        let page = state.frames.get(at).0;
+        let frame = state.frames.state(at);
         (frame.held, frame.wanted) = (true, false);
         let dirty = std::mem::take(&mut frame.dirty);
         let fdirty = std::mem::take(&mut frame.fdirty);
         self.count(|c| c.dirty_left += u64::from(fdirty));
-        Leaving { page: frame.page, version: frame.version, dirty, fdirty }
+        Leaving { page, version: frame.version, dirty, fdirty }
     }
 
     /// Changed pages, in order of place: what a checkpoint has to make safe.
     pub(super) fn changed(&self) -> Vec<u64> {
-        let state = self.state.borrow();
-        let changed = state.frames.iter().filter(|frame| frame.fdirty && !frame.loading);
-        let mut pages: Vec<u64> = changed.map(|frame| frame.page).collect();
-        pages.sort_unstable();
-        pages
+        self.state.borrow().frames.pages(|frame| frame.fdirty && !frame.loading)
     }
 
     /// Makes a page safe that stays, unless that has happened meanwhile.
     pub(super) async fn checkpoint(&self, page: u64) {
         let leaving = {
             let state = &mut *self.state.borrow_mut();
-            let at = state.of.get(page);
+            let at = state.frames.find(page);
             let Some(at) = at.filter(|at| {
-                let frame = &state.frames[*at as usize];
+                let frame = state.frames.get(*at).1;
                 frame.fdirty && !frame.held && !frame.loading
             }) else {
                 return;
@@ -286,8 +254,8 @@ impl<E: Extension> Pool<E> {
         };
         let dirty = self.extension.checkpoint(leaving).await;
         let state = &mut *self.state.borrow_mut();
-        if let Some(at) = state.of.get(page) {
-            let frame = &mut state.frames[at as usize];
+        if let Some(at) = state.frames.find(page) {
+            let frame = state.frames.state(at);
             frame.held = false;
             frame.dirty |= dirty;
         }
@@ -301,7 +269,8 @@ impl<E: Extension> Pool<E> {
         let changed: Vec<u64> = {
             let state = self.state.borrow();
             let all = (0..).zip(&state.latest);
-            let away = all.filter(|(page, version)| **version > 0 && !state.of.has(*page));
+            let away =
+                all.filter(|(page, version)| **version > 0 && state.frames.find(*page).is_none());
             away.map(|(page, _)| page).collect()
         };
         for page in changed {
@@ -335,22 +304,19 @@ fn next_version(latest: &mut Vec<u32>, page: u64) -> u32 {
 impl<E: Extension> Tail for Pool<E> {
     fn pull(&self) -> Option<Leaving> {
         let state = &mut *self.state.borrow_mut();
-        let frames = &state.frames;
-        let at = state.lru.victim(0, 0, &|at| !frames[at as usize].held)?;
+        let at = state.frames.coldest(|_, frame| !frame.held)?;
         Some(self.hold(state, at))
     }
 
     fn done(&self, pulled: Leaving, dirty: bool) {
         let state = &mut *self.state.borrow_mut();
-        let Some(at) = state.of.get(pulled.page) else { return };
-        let frame = &mut state.frames[at as usize];
+        let Some(at) = state.frames.find(pulled.page) else { return };
+        let frame = state.frames.state(at);
         frame.held = false;
         frame.dirty |= dirty;
         if !frame.wanted {
             self.count(|c| c.left += 1);
-            state.of.remove(pulled.page);
-            state.lru.removed(at);
-            state.free.push(at);
+            state.frames.evict(at);
         }
         self.room.wake(&self.io.exec);
     }

@@ -25,6 +25,7 @@ use super::journal::Change;
 use super::log::Log;
 use super::machine::{DISK, FLASH, Io, Machine, Tally};
 use super::pool::{Pool, PoolCounts};
+use super::processors::Processors;
 use super::{Crash, Devices, Outcome, PAGE_BYTES, Restart, Spec, System};
 use crate::load::trace::tpcc::business::Business;
 
@@ -102,6 +103,7 @@ impl<'a, E: Extension> Run<'a, E> {
         self.machine.hurried = true;
         let filled_laps = self.fill();
         self.machine.hurried = false;
+        self.database.computing.set(self.spec.computing);
         self.database.pool.journal.borrow_mut().keep();
         self.checkpoints();
         self.transactions(self.spec.warm_transactions);
@@ -255,6 +257,7 @@ impl<'a, E: Extension> Run<'a, E> {
 
     /// The database after its restart.
     fn go_on(&mut self, crash: Crash, restart: &mut Restart) {
+        self.database.computing.set(self.spec.computing);
         self.clients();
         self.checkpoints();
         let begin = self.machine.now;
@@ -287,6 +290,8 @@ fn database<E: Extension>(
         io,
         pool,
         business: RefCell::new(business),
+        processors: Processors::new(spec.processors),
+        computing: Cell::default(),
         done: Cell::default(),
         checkpoint_at: Cell::default(),
         stops: Cell::default(),

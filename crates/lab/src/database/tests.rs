@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Laws that every extension keeps, and what sets each of them apart.
 
+use larder_core::config::{Eviction, ReplacementChoice};
 use larder_core::exec::{MILLISECOND, SECOND};
 use larder_model::profile;
 
+use super::buckets::BUCKET_PAGES;
 use super::*;
 
 const LOG: System = System::Log(PageLog { second_chance: true, batches: true });
@@ -18,6 +20,8 @@ fn spec(system: System) -> Spec {
         pool_pages: 400,
         flash_pages: 6_000,
         clients: 20,
+        processors: 12,
+        computing: 0,
         checkpoint: 2 * SECOND,
         system,
         caches: Caches::Mixed,
@@ -116,6 +120,27 @@ fn a_log_writes_in_order_what_slots_write_at_random() {
     assert!(log.frames.stale > 0 && slots.frames.stale == 0);
     let single = outcome(&spec(BASIC));
     assert!(mean(single.flash) < 2 * PAGE_BYTES, "{}", mean(single.flash));
+}
+
+#[test]
+fn buckets_are_as_large_as_the_presets() {
+    let choices = larder_core::config::preset("bcache").unwrap().choices();
+    let Eviction::Replacement(ReplacementChoice::Buckets { bytes, order }) = choices.eviction
+    else {
+        panic!("{choices:?}")
+    };
+    assert_eq!((bytes, order), (u64::from(BUCKET_PAGES) * PAGE_BYTES, BucketOrder::Lru));
+}
+
+#[test]
+fn processors_bound_what_clients_do_while_devices_do_not() {
+    let rate = |processors, computing| {
+        let found = outcome(&Spec { processors, computing, ..spec(LOG) });
+        found.transactions as f64 * SECOND as f64 / found.span_ns as f64
+    };
+    let (two, four, none) = (rate(2, 50 * MILLISECOND), rate(4, 50 * MILLISECOND), rate(4, 0));
+    assert!((38.0..=40.5).contains(&two) && (76.0..=81.0).contains(&four), "{two} {four}");
+    assert!(none > 1.2 * four, "{none}");
 }
 
 #[test]

@@ -16,9 +16,7 @@ use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::request::Kind;
 use larder_sim::world::World;
 
-use super::{
-    CLEANERS, CLIENTS, COMPUTING, DIRTY_PAGES, Oltp, PAGE_BYTES, WALK_PAGES, WRITES_PER_READ,
-};
+use super::{CLEANERS, CLIENTS, COMPUTING, DIRTY_PAGES, Oltp, WALK_PAGES, WRITES_PER_READ};
 
 /// The behaviour of the clients.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,15 +186,15 @@ impl Clients {
     /// The client's next request, or the end of its transaction.
     fn go_on(&mut self, world: &mut World, client: usize, seen: &mut impl FnMut(Seen)) {
         let now = world.now();
-        let waits = self.plan.cleaners == 0;
+        let (waits, len) = (self.plan.cleaners == 0, self.load.page_bytes());
         let Some(state) = self.clients.get_mut(client) else { return };
         state.asked = now;
         if let Some(at) = state.reads.pop_front() {
-            return world.request(client as u64, Kind::Read, at, PAGE_BYTES, &[]);
+            return world.request(client as u64, Kind::Read, at, len, &[]);
         }
         if waits && let Some(at) = state.writes.pop_front() {
             let kind = Kind::Write { fua: false };
-            return world.request(client as u64, kind, at, PAGE_BYTES, &[]);
+            return world.request(client as u64, kind, at, len, &[]);
         }
         seen(Seen { what: What::Transaction, took: now - state.began, at: now });
         for at in std::mem::take(&mut state.writes) {
@@ -223,7 +221,8 @@ impl Clients {
                 *place = Some((at, world.now()));
             }
             let id = (self.clients.len() + cleaner) as u64;
-            world.request(id, Kind::Write { fua: false }, at, PAGE_BYTES, &[]);
+            let len = self.load.page_bytes();
+            world.request(id, Kind::Write { fua: false }, at, len, &[]);
         }
     }
 

@@ -39,6 +39,12 @@
 //!   cleaners do), at most [`DIRTY_PAGES`] pages wait; beyond that transactions wait too. A page
 //!   that becomes dirty again while it waits is written once, and no page has two writes in flight.
 //!
+//! # A virtual machine's image
+//! SCE's 160 GiB are the image of a virtual machine, and the paper prints how much of it is in use as little as the size
+//! of a request. [`Oltp::image`] is the same load over a part of the data, in pages of another size: the *active* regions
+//! are drawn from all of them, and a run is sixteen pages. Both sizes are fitted in writing to figures of the comparison
+//! systems alone (`crates/lab/src/paper/sce/fit.rs`).
+//!
 //! Invariants: equal specs and seeds give equal streams on every machine ([`maths`]); reads are
 //! 87 % in the long run; all requests are single aligned pages within the data.
 //!
@@ -62,8 +68,10 @@ use self::zipf::Zipf;
 pub const PAGE_BYTES: u64 = 4 << 10;
 /// What has one popularity.
 pub const REGION_BYTES: u64 = 1 << 20;
-/// What a walk stays within.
-pub const RUN_BYTES: u64 = 64 << 10;
+/// What a walk stays within, in pages.
+pub const RUN_PAGES: u64 = 16;
+/// A run of pages of [`PAGE_BYTES`].
+pub const RUN_BYTES: u64 = RUN_PAGES * PAGE_BYTES;
 /// Neighbouring pages that a walk reads.
 pub const WALK_PAGES: u64 = 4;
 /// Zipf's exponent.
@@ -128,6 +136,7 @@ pub struct Oltp {
     zipf: Zipf,
     /// The place of each rank.
     places: Vec<u32>,
+    page_bytes: u64,
     random: SplitMix64,
 }
 
@@ -135,15 +144,34 @@ impl Oltp {
     /// Over `data_bytes` of data.
     #[must_use]
     pub fn new(pattern: Pattern, data_bytes: u64, seed: u64) -> Self {
+        Self::image(pattern, (data_bytes, data_bytes), PAGE_BYTES, seed)
+    }
+
+    /// Over the active part of data, in pages of `page_bytes`, at most a sixteenth of a region.
+    #[must_use]
+    pub fn image(
+        pattern: Pattern,
+        (data_bytes, active_bytes): (u64, u64),
+        page_bytes: u64,
+        seed: u64,
+    ) -> Self {
         let mut random = SplitMix64::new(seed);
         let place_bytes = match pattern {
             Pattern::Oltp => REGION_BYTES,
-            Pattern::Scattered => PAGE_BYTES,
+            Pattern::Scattered => page_bytes,
         };
-        let count = (data_bytes / place_bytes).clamp(1, u64::from(u32::MAX)) as u32;
-        let mut places: Vec<u32> = (0..count).collect();
+        let count = |bytes: u64| (bytes / place_bytes).clamp(1, u64::from(u32::MAX)) as u32;
+        let (all, active) = (count(data_bytes), count(active_bytes.min(data_bytes)));
+        let mut places: Vec<u32> = (0..all).collect();
         shuffle(&mut places, &mut random);
-        Self { pattern, zipf: Zipf::new(count, EXPONENT), places, random }
+        places.truncate(active as usize);
+        Self { pattern, zipf: Zipf::new(active, EXPONENT), places, page_bytes, random }
+    }
+
+    /// Bytes of a request.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes
     }
 
     /// The law of popularity over places (regions or pages).
@@ -169,13 +197,14 @@ impl Oltp {
 
     fn walk(&mut self) -> [u64; WALK_PAGES as usize] {
         if self.pattern == Pattern::Scattered {
-            return std::array::from_fn(|_| u64::from(self.place()) * PAGE_BYTES);
+            return std::array::from_fn(|_| u64::from(self.place()) * self.page_bytes);
         }
-        let run = u64::from(self.place()) * (REGION_BYTES / RUN_BYTES)
-            + self.random.below(REGION_BYTES / RUN_BYTES);
-        let pages = RUN_BYTES / PAGE_BYTES;
-        let start = self.random.below(pages);
-        std::array::from_fn(|i| run * RUN_BYTES + (start + i as u64) % pages * PAGE_BYTES)
+        let run_bytes = RUN_PAGES * self.page_bytes;
+        let runs = REGION_BYTES / run_bytes;
+        let run = u64::from(self.place()) * runs + self.random.below(runs);
+        let start = self.random.below(RUN_PAGES);
+        let at = |i: u64| run * run_bytes + (start + i) % RUN_PAGES * self.page_bytes;
+        std::array::from_fn(|i| at(i as u64))
     }
 
     fn place(&mut self) -> u32 {
@@ -235,6 +264,27 @@ mod tests {
             t.reads.iter().for_each(|at| counts[(at / PAGE_BYTES) as usize] += 1);
         }
         assert!(counts.iter().all(|n| (800..1200).contains(n)), "{counts:?}");
+    }
+
+    #[test]
+    fn an_image_is_asked_for_in_its_active_part_by_its_pages() {
+        let (data, page) = (256 << 20, 32 << 10);
+        let mut load = Oltp::image(Pattern::Oltp, (data, data / 4), page, 3);
+        let mut regions = std::collections::BTreeSet::new();
+        for _ in 0..20_000 {
+            let t = load.transaction(1, 0.0);
+            let distinct: std::collections::BTreeSet<u64> = t.reads.iter().copied().collect();
+            assert_eq!(distinct.len() as u64, WALK_PAGES);
+            assert!(t.reads.iter().all(|at| at % page == 0 && at / REGION_BYTES < 256));
+            assert!(t.reads.iter().all(|at| at / REGION_BYTES == t.reads[0] / REGION_BYTES));
+            regions.extend(t.reads.iter().map(|at| at / REGION_BYTES));
+        }
+        assert_eq!(regions.len(), 64);
+        assert!(regions.last() > Some(&128), "active regions lie anywhere");
+        let whole = |load: &mut Oltp| (0..50).map(|_| load.transaction(1, 0.6)).collect::<Vec<_>>();
+        let mut plain = Oltp::new(Pattern::Oltp, data, 5);
+        let mut image = Oltp::image(Pattern::Oltp, (data, data), PAGE_BYTES, 5);
+        assert_eq!(whole(&mut plain), whole(&mut image));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The papers' claims: what each paper states, where, and with which number. `claims.toml` has them.
 //!
-//! Rows take their statement and number from here, `cargo run -p xtask -- claims` writes the tables of `docs/papers.md`, and
-//! tidy checks that every id that a comment or document cites is there.
+//! Rows take their statement and number from here. Tidy compares the table of `docs/papers.md` with the file, and checks that
+//! every id that a comment or document cites is there.
 
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, anyhow};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 /// A paper.
@@ -21,6 +21,17 @@ pub struct Paper {
     /// Its claims, in the order of their numbers.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
+}
+
+/// What decides about a claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// A run.
+    #[default]
+    Measured,
+    /// The paper's own numbers: a sum of them, or an input of a load that comes out again.
+    Arithmetic,
 }
 
 /// A claim.
@@ -38,6 +49,9 @@ pub struct Claim {
     /// The unit of the number.
     #[serde(default)]
     pub unit: String,
+    /// What decides about it.
+    #[serde(default)]
+    pub class: Class,
 }
 
 #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use larder_report::Figure;
 use toml::Value;
 
 use super::row::Row;
-use crate::scenario::{Line, Scenario, Sweep, sweep};
+use crate::scenario::{Line, Scenario, sweeps};
 
 /// What a group found.
 #[derive(Clone, Debug, Default)]
@@ -62,15 +62,18 @@ impl Asked {
         if let (Some(scale), Some(_)) = (&self.scale, scenario.get("scale")) {
             scenario.set("scale", Value::String(scale.clone()))?;
         }
-        let each = |seed| {
+        let each = |seed: u64| {
             let mut one = scenario.clone();
             let seed_value = i64::try_from(seed).context("the seed is too large")?;
             one.set("seed", Value::Integer(seed_value))?;
             one.name = format!("{name}, seed {seed}");
             let file = self.points.as_ref().map(|dir| dir.join(file_name(name, &one, seed)));
-            sweep(&one, Sweep { progress: self.progress, file: file.as_deref(), jobs: None })
+            Ok((one, file))
         };
-        self.seeds().into_iter().map(each).collect()
+        let all: Vec<(Scenario, Option<PathBuf>)> =
+            self.seeds().into_iter().map(each).collect::<Result<_>>()?;
+        let all: Vec<_> = all.iter().map(|(one, file)| (one, file.as_deref())).collect();
+        sweeps(&all, None, self.progress)
     }
 
     pub(super) fn wants(&self, id: &str) -> bool {

@@ -2,9 +2,17 @@
 //! Every claim of the four papers, and whether it reproduces.
 //!
 //! A paper is a list of *groups*: rows that come from the same runs. A group runs its scenario files
-//! (`crates/lab/scenarios/`), on every seed, and checks the results. Tolerances are argued where they
-//! are used, in words, and were fixed before the first run; a shape holds only if it holds on every
-//! seed. A row that differs stays in the output.
+//! (`crates/lab/scenarios/`), on every seed, and checks the results. A row states what it asks and why it
+//! allows that much; a shape holds only if it holds on every seed. What was fixed only after a first run
+//! is stated in the row. A row that differs stays in the output.
+//!
+//! Tolerances, where a row has no reason for another:
+//! - **A table** of a paper is asked for to a tenth, or to twice what the paper's own figures of the same thing
+//!   differ by.
+//! - **A gain** that a paper gives in its text ("54 % more") counts from half of it to twice as much, because a
+//!   load that stands in for another cannot be expected to do better: the paper's own gains of the same two
+//!   systems spread as far.
+//! - **A bound** ("within 6 %", "at most") is taken as it stands. **An order** is strict.
 //!
 //! Invariants: each claim of `claims.toml` belongs to one group (a test compares them); what a paper
 //! states is no input of any run.
@@ -13,6 +21,7 @@ mod claims;
 mod face;
 mod group;
 mod holland;
+mod page;
 mod prwc;
 mod row;
 mod runs;
@@ -24,8 +33,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-pub use self::claims::{Claim, Paper, claims};
+pub use self::claims::{Claim, Class, Paper, claims};
 pub use self::group::{Asked, Found, Group, SEEDS};
+pub use self::page::page;
 pub use self::row::{At, Kind, Row, Verdict};
 pub use self::sheet::{part, sheet};
 use crate::jobs::time_left;

@@ -2,13 +2,15 @@
 //! A claim of a paper, and what was found: one element of `larder paper --json`.
 //!
 //! Invariants: the claim comes from `claims.toml`. The paper's values are in `paper`, and in `paper` of the points; no check
-//! copies them to `ours`. A row whose check fails is reported like any other.
+//! copies them to `ours`. A row whose check fails is reported like any other. A row with a check states what it asks and
+//! why it allows that much (`asked`), what of it was changed after a first run (`changed`), and the reason of its verdict
+//! in one sentence (`why`).
 
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::claims::claim;
+use super::claims::{Claim, Class, claim};
 
 /// How a claim is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,18 +32,27 @@ pub enum Verdict {
     Holds,
     /// At least once not.
     Differs,
-    /// It cannot be checked here.
+    /// A program could show it, and this one does not yet.
+    NotMeasured,
+    /// No program could show it: it needs hardware, data or prices of its time.
     NotReproducible,
 }
 
 impl Verdict {
-    /// In words.
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Holds, Self::Differs, Self::NotMeasured, Self::NotReproducible];
+
+    /// In words, of a claim of that class.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::Differs => "differs",
-            Self::NotReproducible => "not reproducible",
+    pub fn name(self, class: Class) -> &'static str {
+        match (self, class) {
+            (Self::Holds, Class::Measured) => "holds",
+            (Self::Differs, Class::Measured) => "differs",
+            (Self::Holds, Class::Arithmetic) => "adds up",
+            (Self::Differs, Class::Arithmetic) => "does not add up",
+            (Self::NotMeasured, _) => "not measured",
+            (Self::NotReproducible, _) => "not reproducible",
         }
     }
 }
@@ -64,6 +75,10 @@ pub struct Row {
     pub id: &'static str,
     /// The paper's statement.
     pub claim: &'static str,
+    /// Where the paper states it.
+    pub section: &'static str,
+    /// Whether a run decides, or arithmetic.
+    pub class: Class,
     /// The paper's number or words.
     pub paper: Json,
     /// The number or words of this implementation.
@@ -79,29 +94,32 @@ pub struct Row {
     pub scale: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// What was checked, with which tolerance and why; what is different, and why.
+    /// What is asked, with which tolerance, and why so much is allowed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub asked: String,
+    /// What was changed after a first run, as words without a full stop.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub changed: String,
+    /// Why the verdict is this one, in one sentence.
     pub why: String,
 }
 
 impl Row {
-    /// A claim that cannot be checked here.
+    /// A claim that no program could show.
     ///
     /// # Errors
     /// If `claims.toml` has no such claim.
     pub fn not_reproducible(id: &str, why: &str) -> Result<Self> {
-        let claim = claim(id)?;
-        Ok(Self {
-            id: &claim.id,
-            claim: &claim.statement,
-            paper: claim.number.clone(),
-            ours: Json::Null,
-            points: Vec::new(),
-            unit: &claim.unit,
-            kind: Kind::Absolute,
-            scale: String::new(),
-            verdict: Verdict::NotReproducible,
-            why: why.to_owned(),
-        })
+        Ok(Self { why: why.to_owned(), ..Self::of(claim(id)?) })
+    }
+
+    /// A claim that a program could show, and this one does not yet.
+    ///
+    /// # Errors
+    /// If `claims.toml` has no such claim.
+    pub fn not_measured(id: &str, why: &str) -> Result<Self> {
+        let verdict = Verdict::NotMeasured;
+        Ok(Self { verdict, why: why.to_owned(), ..Self::of(claim(id)?) })
     }
 
     /// A claim with the kind of its check. The other methods add what was found.
@@ -109,7 +127,26 @@ impl Row {
     /// # Errors
     /// If `claims.toml` has no such claim.
     pub fn new(id: &str, kind: Kind) -> Result<Self> {
-        Ok(Self { kind, ..Self::not_reproducible(id, "")? })
+        Ok(Self { kind, ..Self::of(claim(id)?) })
+    }
+
+    fn of(claim: &'static Claim) -> Self {
+        Self {
+            id: &claim.id,
+            claim: &claim.statement,
+            section: &claim.section,
+            class: claim.class,
+            paper: claim.number.clone(),
+            ours: Json::Null,
+            points: Vec::new(),
+            unit: &claim.unit,
+            kind: Kind::Absolute,
+            scale: String::new(),
+            verdict: Verdict::NotReproducible,
+            asked: String::new(),
+            changed: String::new(),
+            why: String::new(),
+        }
     }
 
     /// What was found, in one number or in words.
@@ -133,12 +170,37 @@ impl Row {
         self
     }
 
-    /// Whether the claim holds, and what was asked of it.
+    /// What was changed after a first run.
     #[must_use]
-    pub fn verdict(mut self, holds: bool, why: impl Into<String>) -> Self {
-        self.verdict = if holds { Verdict::Holds } else { Verdict::Differs };
-        self.why = why.into();
+    pub fn changed(mut self, changed: impl Into<String>) -> Self {
+        self.changed = changed.into();
         self
+    }
+
+    /// Whether the claim holds, what was asked of it, and one sentence that gives the reason.
+    #[must_use]
+    pub fn judged(mut self, holds: bool, asked: impl Into<String>, why: impl Into<String>) -> Self {
+        self.verdict = if holds { Verdict::Holds } else { Verdict::Differs };
+        (self.asked, self.why) = (asked.into(), why.into());
+        self
+    }
+
+    /// The verdict in words.
+    #[must_use]
+    pub fn verdict_text(&self) -> &'static str {
+        self.verdict.name(self.class)
+    }
+
+    /// All that is said of the verdict.
+    #[must_use]
+    pub fn notes(&self) -> String {
+        let changed = match self.changed.as_str() {
+            "" => String::new(),
+            changed => format!("Changed after a first run: {changed}."),
+        };
+        let parts = [self.asked.as_str(), changed.as_str(), self.why.as_str()];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" ")
     }
 
     /// The paper's number; NaN if the paper states words.

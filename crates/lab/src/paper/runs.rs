@@ -143,6 +143,11 @@ pub(super) fn is_gain(ours: f64, paper: f64) -> bool {
     (0.5..=2.0).contains(&((ours - 1.0) / (paper - 1.0)))
 }
 
+/// Whether a value is within a part of the paper's on every seed: what is asked where a paper prints a table.
+pub(super) fn is_near(ours: &[f64], paper: f64, part: f64) -> bool {
+    !ours.is_empty() && ours.iter().all(|ours| (ours / paper - 1.0).abs() <= part)
+}
+
 /// The median over seeds.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -190,9 +195,9 @@ pub(super) fn range(values: &[f64]) -> String {
     format!("{} to {}", larder_report::number(least), larder_report::number(most))
 }
 
-/// What was asked, and if it did not hold, why.
-pub(super) fn why(holds: bool, asked: &str, otherwise: &str) -> String {
-    if holds { asked.to_owned() } else { format!("{asked} {otherwise}") }
+/// The reason of a verdict: the one if the claim holds, the other if it differs.
+pub(super) fn either(holds: bool, if_so: &str, otherwise: &str) -> String {
+    if holds { if_so } else { otherwise }.to_owned()
 }
 
 /// What was found at each point, in one line.

@@ -42,7 +42,7 @@ pub fn sheet<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
         let tone = match row.verdict {
             Verdict::Holds => Tone::Good,
             Verdict::Differs => Tone::Bad,
-            Verdict::NotReproducible => Tone::Plain,
+            Verdict::NotMeasured | Verdict::NotReproducible => Tone::Plain,
         };
         let cells = vec![
             Cell::text(row.id),
@@ -51,9 +51,9 @@ pub fn sheet<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
             Cell::text(&row.ours_text()),
             Cell::text(row.unit),
             Cell::text(&row.scale),
-            Cell { tone, ..Cell::text(row.verdict.name()) },
+            Cell { tone, ..Cell::text(row.verdict_text()) },
         ];
-        TableRow { cells, note: row.why.clone() }
+        TableRow { cells, note: row.notes() }
     };
     Table { title: "Claims".to_owned(), columns, rows: rows.map(row).collect() }
 }

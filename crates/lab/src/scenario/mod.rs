@@ -43,7 +43,7 @@ use toml::{Table, Value};
 
 pub use self::grid::Point;
 pub use self::kinds::{KINDS, run_point};
-pub use self::sweep::{Line, Sweep, sweep};
+pub use self::sweep::{Line, Sweep, sweep, sweeps};
 
 /// A scenario that cannot be run: where, what is wrong, and what would be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -173,57 +173,90 @@ fn settings(point: &Point) -> Json {
 /// # Errors
 /// If the scenario is bad, a point cannot be run, or the file cannot be read or written.
 pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
-    let points = scenario.points()?;
-    let (done, todo) = begin(scenario, &points, how.file)?;
-    if how.progress && todo.len() < points.len() {
-        crate::tell!(
-            "{}: {} of {} points are there",
-            scenario.name,
-            points.len() - todo.len(),
-            points.len()
-        );
+    let lines = sweeps(&[(scenario, how.file)], how.jobs, how.progress)?;
+    Ok(lines.into_iter().flatten().collect())
+}
+
+/// One of several sweeps that share the processors.
+struct Part<'a> {
+    scenario: &'a Scenario,
+    points: Vec<Point>,
+    done: Mutex<Done>,
+}
+
+impl Part<'_> {
+    /// Runs a point; words for its progress, or nothing after an error.
+    fn run(&self, number: usize) -> Option<String> {
+        let point = self.points.get(number)?;
+        let result = run_point(&point.settings);
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(result) => done.add(Line {
+                point: number,
+                at: point.at_json(),
+                settings: settings(point),
+                result,
+            }),
+            Err(error) if point.at.is_empty() => _ = done.failed.get_or_insert(error),
+            Err(error) => _ = done.failed.get_or_insert(error.context(format!("at {point}"))),
+        }
+        let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
+        done.failed.is_none().then_some(at)
+    }
+}
+
+/// The same of several scenarios, each with its file, whose points share the processors; the lines of each.
+///
+/// # Errors
+/// As [`sweep`]; after an error no further point begins.
+pub fn sweeps(
+    all: &[(&Scenario, Option<&Path>)],
+    jobs: Option<usize>,
+    progress: bool,
+) -> Result<Vec<Vec<Line>>> {
+    let (mut parts, mut todo) = (Vec::new(), Vec::new());
+    for (scenario, file) in all {
+        let points = scenario.points()?;
+        let (done, left) = begin(scenario, &points, *file)?;
+        if progress && left.len() < points.len() {
+            let there = points.len() - left.len();
+            crate::tell!("{}: {there} of {} points are there", scenario.name, points.len());
+        }
+        todo.extend(left.into_iter().map(|number| (parts.len(), number)));
+        parts.push(Part { scenario, points, done: Mutex::new(done) });
     }
     let start = Instant::now();
-    let (next, done, count) = (AtomicUsize::new(0), Mutex::new(done), AtomicUsize::new(0));
+    let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
-        while let Some(number) = todo.get(next.fetch_add(1, Ordering::Relaxed))
-            && let Some(point) = points.get(*number)
+        while let Some((part, number)) = todo.get(next.fetch_add(1, Ordering::Relaxed))
+            && let Some(part) = parts.get(*part)
         {
             let begin = Instant::now();
-            let result = run_point(&point.settings);
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            let n = count.fetch_add(1, Ordering::Relaxed) + 1;
-            if how.progress {
-                let seconds = begin.elapsed().as_secs_f64();
-                let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
-                let left = time_left(start.elapsed(), n, todo.len());
-                let (name, all) = (&scenario.name, todo.len());
-                crate::tell!("{name}: {n} of {all}: {at}in {seconds:.1} s{left}");
-            }
-            match result {
-                Ok(result) => done.add(Line {
-                    point: *number,
-                    at: point.at_json(),
-                    settings: settings(point),
-                    result,
-                }),
-                Err(error) if point.at.is_empty() => _ = done.failed.get_or_insert(error),
-                Err(error) => _ = done.failed.get_or_insert(error.context(format!("at {point}"))),
-            }
-            if done.failed.is_some() {
+            let Some(at) = part.run(*number) else {
+                next.store(todo.len(), Ordering::Relaxed);
                 return;
+            };
+            let n = count.fetch_add(1, Ordering::Relaxed) + 1;
+            if progress {
+                let seconds = begin.elapsed().as_secs_f64();
+                let left = time_left(start.elapsed(), n, todo.len());
+                let (name, all) = (&part.scenario.name, todo.len());
+                crate::tell!("{name}: {n} of {all}: {at}in {seconds:.1} s{left}");
             }
         }
     };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
-        for _ in 0..how.jobs.unwrap_or(processors).clamp(1, todo.len().max(1)) {
+        for _ in 0..jobs.unwrap_or(processors).clamp(1, todo.len().max(1)) {
             scope.spawn(work);
         }
     });
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match done.failed {
-        Some(error) => Err(error),
-        None => Ok(done.lines.into_values().collect()),
-    }
+    let finished = |part: Part<'_>| {
+        let done = part.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match done.failed {
+            Some(error) => Err(error),
+            None => Ok(done.lines.into_values().collect()),
+        }
+    };
+    parts.into_iter().map(finished).collect()
 }

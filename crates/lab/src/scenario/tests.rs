@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{Line, Scenario, Sweep, sweep};
+use super::{Line, Scenario, Sweep, sweep, sweeps};
 
 /// Four points that take no time.
 const SMALL: &str = "kind = \"hierarchy\"\nseed = 1\nscale = \"1/4096\"\n\n[load]\nworking_set_gib = 20\n\n\
@@ -52,6 +52,24 @@ fn an_interrupted_sweep_goes_on_to_the_same_bytes() {
         fs::write(&cut, &bytes[..at]).unwrap();
         assert_eq!(into(&scenario(), &cut, 1).unwrap(), lines, "cut at byte {at}");
         assert!(fs::read(&cut).unwrap() == bytes, "cut at byte {at}");
+    }
+}
+
+/// Points of several sweeps on the same threads: lines and files as of each alone.
+#[test]
+fn sweeps_that_share_threads_give_what_each_gives_alone() {
+    let dir = TempDir::new().unwrap();
+    let mut other = scenario();
+    other.set("seed", 7.into()).unwrap();
+    let both = [scenario(), other];
+    let file = |name: &str, n: usize| dir.path().join(format!("{name}{n}.jsonl"));
+    let together = [file("together", 0), file("together", 1)];
+    let parts: Vec<_> = both.iter().zip(&together).map(|(s, f)| (s, Some(f.as_path()))).collect();
+    let lines = sweeps(&parts, Some(3), false).unwrap();
+    assert_ne!(lines[0], lines[1]);
+    for (n, scenario) in both.iter().enumerate() {
+        assert_eq!(into(scenario, &file("alone", n), 1).unwrap(), lines[n]);
+        assert!(fs::read(file("alone", n)).unwrap() == fs::read(&together[n]).unwrap());
     }
 }
 

@@ -24,10 +24,10 @@ pub(super) fn break_even(_: &Asked) -> Result<Found> {
         .ours(format!("{} reads; {} writes", number(reads), number(writes)))
         .points(vec![at("reads", 1.006, &[reads]), at("writes", 1.025, &[writes])])
         .at_scale("1")
-        .verdict(
+        .judged(
             holds,
-            "To the printed digit, from the rated operations a second of the models hdd-15k and \
-                         ssd-840pro: holding shows that the equation and Table 1 agree.",
+            "To the printed digit.",
+            "The equation and the rated operations a second of Table 1 agree.",
         );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
@@ -54,9 +54,12 @@ pub(super) fn segments(_: &Asked) -> Result<Found> {
             at("blocks of our log, million", None, &[f64::from(own.blocks) / 1e6]),
         ])
         .at_scale("1")
-        .verdict(holds, "By segments of 65,536 entries of 32 bytes; the 64,000 entries and one and a half megabytes \
-                         that the text also has give 41 segments and do not fit its 80 MB. Seconds to a \
-                         tenth; the paper loads 38 segments and rebuilds two.");
+        .judged(
+            holds,
+            "Equal; seconds to a tenth, as printed; the paper loads 38 segments and rebuilds two.",
+            "Segments of 65,536 entries of 32 bytes give all of it, and the 64,000 entries and 1.5 MB that the text also has do \
+             not.",
+        );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
 
@@ -144,10 +147,12 @@ pub(super) fn drives(asked: &Asked) -> Result<Found> {
         .ours(ours)
         .points(points)
         .at_scale("1")
-        .verdict(holds, "Each cell within a tenth, 32 operations in flight (512 on sixteen disks; the paper does not \
-                         state how many), all of the device in use. A drive's model is built from its four cells, \
-                         so it returns what was put in; the disks' follow from mechanics, and sixteen of \
-                         the one disk's 409 reads make 6,544: the array of the paper does less than its disks, \
-                         ours does not.");
+        .judged(
+            holds,
+            "Each cell within a tenth, 32 operations in flight (512 on sixteen disks; the paper does not state how many), all \
+             of the device in use. A drive's model is built from its four cells, so it returns what was put in; the disks' \
+             follow from mechanics.",
+            "Sixteen of the one disk's 409 reads make 6,544, and the array of the paper does less than its disks, ours does not.",
+        );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }

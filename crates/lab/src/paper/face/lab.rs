@@ -18,6 +18,15 @@ pub(super) const TPMC: &str = "/tpmc";
 pub(super) const HITS: &str = "/flash_hit_ratio";
 pub(super) const REDUCTION: &str = "/write_reduction";
 
+/// What was changed of rows of throughput after a first run.
+pub(super) const CHANGED: &str = "transactions take processor time, fitted to LC";
+/// What was changed of rows of bcache.
+pub(super) const BUCKETS_CHANGED: &str =
+    "bcache empties its buckets in the order of the engine's preset";
+/// What was changed of rows of FaCE-Basic.
+pub(super) const BASIC_CHANGED: &str =
+    "FaCE-Basic writes batches, as the engine's preset of that name (before: single pages)";
+
 /// Runs of scenario files, each once.
 pub(super) struct Lab<'a> {
     asked: &'a Asked,
@@ -82,6 +91,12 @@ pub(super) fn said(checks: &[(&str, bool)]) -> String {
         .map(|(what, holds)| format!("{what}: {}", if *holds { "yes" } else { "no" }))
         .collect();
     words.join("; ")
+}
+
+/// The checks that did not hold and why, as a sentence.
+pub(super) fn not_so(checks: &[(&str, bool)], because: &str) -> String {
+    let not: Vec<&str> = checks.iter().filter(|(_, holds)| !holds).map(|(what, _)| *what).collect();
+    format!("Not so on every seed: {}, because {because}.", not.join("; "))
 }
 
 pub(super) fn all(checks: &[(&str, bool)]) -> bool {

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::super::runs::{always, at, is_like, over};
+use super::super::runs::{always, at, either, is_near, over};
 use super::super::{Kind, Row};
-use super::lab::{FLASH, Lab, SYSTEM, all, percent, said};
+use super::lab::{BUCKETS_CHANGED, CHANGED, FLASH, Lab, SYSTEM, all, not_so, percent, said};
 use crate::scenario_file;
 
 /// Table 6: sequentiality in percent, and the mean write in kB.
@@ -15,6 +15,9 @@ const TABLE: [(&str, f64, f64); 4] = [
     ("bcache-fifo", 10.89, 4.6),
     ("bcache-lru", 8.83, 5.2),
 ];
+
+/// What a value may be off by, see the rows.
+const OFF: f64 = 0.25;
 
 /// F12.
 pub(super) fn sizes(lab: &Lab<'_>) -> Result<Row> {
@@ -34,20 +37,37 @@ pub(super) fn sizes(lab: &Lab<'_>) -> Result<Row> {
     let checks = [
         ("FaCE's mean write within 5 % of 256 KiB, or more", means[0].iter().all(|m| *m >= 243.2)),
         ("LC's 4 KiB", means[1].iter().all(|mean| *mean == 4.0)),
-        ("bcache's below 8 KiB", means[2..].iter().flatten().all(|mean| *mean < 8.0)),
+        (
+            "bcache's within a quarter",
+            is_near(&means[2], TABLE[2].2, OFF) && is_near(&means[3], TABLE[3].2, OFF),
+        ),
         ("FaCE the most sequential", most(&orders[1..])),
         ("LC the least", orders[2..].iter().all(|other| always(&orders[1], other, |a, b| a < b))),
     ];
     let holds = all(&checks);
-    let asked = "At 10 GB: FaCE's mean write at least 256 KiB less 5 % (a checkpoint closes a batch early), LC's 4 \
-                 KiB exactly, bcache's within twice a page; and by the share of writes that begin where the one \
-                 before ended, FaCE first and LC last. What counts as sequential in the paper's 20.59 % it \
-                 does not state; no value of it is checked.";
+    let asked = "At 10 GB: FaCE's mean write at least 256 KiB less 5 % (a checkpoint closes a batch early), LC's 4 KiB exactly, \
+                 bcache's within a quarter of 4.6 and 5.2, twice what these two differ by; and by the share of writes that begin \
+                 where the one before ended, FaCE first and LC last. What counts as sequential in the paper's 20.59 % it does \
+                 not state; no value of it is asked for.";
     Ok(Row::new("F12", Kind::Absolute)?
         .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, asked))
+        .changed(format!(
+            "{CHANGED}; {BUCKETS_CHANGED}; the tolerance of bcache's, which was 8 KiB"
+        ))
+        .judged(
+            holds,
+            asked,
+            either(
+                holds,
+                "A batch is one write, and a slot is a page.",
+                &not_so(
+                    &checks,
+                    "a checkpoint closes a batch early, and at this scale comes 32 times as often",
+                ),
+            ),
+        ))
 }
 
 /// F14.
@@ -63,7 +83,7 @@ pub(super) fn wear(lab: &Lab<'_>) -> Result<Row> {
     {
         let (ours, peer) = (of(drive, "face", "0")?, of(drive, "lc", "0")?);
         low &= ours.iter().all(|waf| *waf <= 1.1);
-        ratios.push(is_like(&over(&peer, &ours), lc / face));
+        ratios.push(is_near(&over(&peer, &ours), lc / face, OFF));
         points.push(at(format!("{name}: FaCE"), face, &ours));
         points.push(at(format!("{name}: LC"), lc, &peer));
         for system in ["face", "lc"] {
@@ -73,16 +93,20 @@ pub(super) fn wear(lab: &Lab<'_>) -> Result<Row> {
     }
     let checks = [
         ("FaCE at most 1.1", low),
-        ("840 Pro: LC like 5.0 times it", ratios[0]),
-        ("S3500: LC like 2.3 times it", ratios[1]),
+        ("840 Pro: LC 5.0 times it within a quarter", ratios[0]),
+        ("S3500: LC 2.3 times it within a quarter", ratios[1]),
     ];
     let holds = all(&checks);
-    let asked = "By a model of the translation layer, the drive as large as the cache (what of a drive of 256 GB was \
-                 used is not printed; one ten times as large is among the points): FaCE at most 1.1, and LC over \
-                 FaCE like the paper's factors, from half of the excess to twice as much.";
+    let asked = "By a model of the translation layer, the drive as large as the cache (what of a drive of 256 GB was used is not \
+                 printed; one ten times as large is among the points): FaCE at most 1.1, and LC over FaCE the paper's factors \
+                 within a quarter, as its Tables 2 and 7 give 3.04 and 2.47 for pages written at random to the S3500.";
     Ok(Row::new("F14", Kind::Absolute)?
         .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, asked))
+        .changed("the tolerance of the factors, which was half to twice the excess")
+        .judged(holds, asked, either(holds, "FaCE fills erase blocks in order.", WEAR_DIFFERS)))
 }
+
+const WEAR_DIFFERS: &str = "FaCE writes at 1.0, and LC more than in the paper, because the amplification of overwritten pages follows from the \
+    spare flash, which the paper does not state of its drives (docs/simulation.md, write amplification).";

@@ -52,10 +52,9 @@ impl Fit {
             }
         }
         let words = format!(
-            "They are faster by {found} %. Under the uniform access that the paper's hit ratios (H7) \
-             ask for, the fifth of all requests that goes to the whole server pushes the 60 GB set \
-             out of flash as well. Popularity is left open by the paper; of {} other laws at {} none gives \
-             more than {top:.1} % at 80 GB, and the nearest to both numbers is {}, where H7 has 3.4.",
+            "They are faster by {found} %, because under the uniform access that H7 asks for the requests to the whole \
+             server push the 60 GB set out of flash too, and of {} other laws at {} none gives more than {top:.1} % at 80 GB \
+             (the nearest, {}, where H7 has 3.4).",
             EXPONENTS.len() * MOST.len(),
             runs.scale(),
             best.1

@@ -12,7 +12,7 @@ use larder_report::number;
 
 use super::super::runs::{at, mean, rounded};
 use super::super::{Asked, At, Found, Kind, Row};
-use crate::load::desktop::{Ask, DAYS, Desktop, SEGMENT_BYTES, Scale, USERS, User};
+use crate::load::desktop::{Ask, DAYS, Desktop, FITTED_RUN, SEGMENT_BYTES, Scale, USERS, User};
 
 /// The shares that the paper prints, user by user: of the covered segments, those written.
 const COVER_SHARES: [f64; 5] = [0.34, 0.40, 0.45, 0.53, 0.39];
@@ -23,7 +23,7 @@ const SHARE_OFF: f64 = 0.01;
 /// the bytes.
 fn covered(user: &User, seed: u64) -> [f64; 4] {
     let scale = Scale::QUARTER;
-    let mut desktop = Desktop::new(user, scale, seed);
+    let mut desktop = Desktop::with_run(user, scale, FITTED_RUN, seed);
     let asks: Vec<Ask> = (0..DAYS).flat_map(|day| desktop.day(day)).collect();
     let gb = |wanted: fn(&&Ask) -> bool| {
         let segments: BTreeSet<u64> =
@@ -75,12 +75,11 @@ pub(super) fn load(asked: &Asked) -> Result<Found> {
         })
         .points(points)
         .at_scale("1/4; equal at every scale")
-        .verdict(
+        .judged(
             holds,
-            "These are the inputs of the load that stands in for the traces, so holding shows that \
-             it has the given properties, nothing more. Coverages to the segment; shares, which \
-             are printed to two digits and drawn, within 0.01. Written and read are printed for \
-             users 1 and 4 only; for the others the shares fix them.",
+            "Coverages to the segment; shares, which are printed to two digits and drawn, within 0.01. Written and read \
+             are printed for users 1 and 4 only; for the others the shares fix them.",
+            "The inputs of the load that stands in for the traces come out of it again.",
         );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
@@ -90,10 +89,10 @@ pub(super) fn collision(_: &Asked) -> Result<Found> {
     let percent = 100.0 / 1e6;
     let row = Row::new("P16", Kind::Exact)?;
     let paper = row.paper_number();
-    let row = row.ours(percent).at_scale("1").verdict(
+    let row = row.ours(percent).at_scale("1").judged(
         (percent - paper).abs() < paper / 10.0,
-        "One of a million is 0.0001 %; the paper prints a zero too many, which changes nothing \
-             of its argument.",
+        "Equal, to a tenth of the printed digit.",
+        "One of a million is 0.0001 %, and the paper prints a zero too many.",
     );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
@@ -139,15 +138,14 @@ pub(super) fn table(_: &Asked) -> Result<Found> {
     let row = Row::new("PT1", Kind::Exact)?
         .ours(format!("{exact} of 16 cells equal"))
         .at_scale("1")
-        .verdict(
+        .judged(
             exact == points.len(),
             format!(
-                "Each cell to the printed tenth, by 17 bits a disk segment, 65 bits a flash segment \
-                 and 4 MiB: the verdict is about the paper's arithmetic, whose terms it does not \
-                 print. A region of Larder's prwc is no larger in {below} of the 16 cells; the \
+                "Each cell to the printed tenth. A region of Larder's prwc is no larger in {below} of the 16 cells; the \
                  largest has {} MiB (a smaller log; both copies of header and log counted).",
                 number(largest)
             ),
+            "17 bits a disk segment, 65 bits a flash segment and 4 MiB give the table, whose terms the paper does not print.",
         );
     Ok(Found { rows: vec![row.points(points)], figures: Vec::new() })
 }

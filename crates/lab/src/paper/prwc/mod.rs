@@ -3,8 +3,8 @@
 //! flash-based general SSDs for desktop workloads", Information Systems 2016.
 //!
 //! Its traces are not available; the load is a stand-in that meets what is printed of them
-//! ([`crate::load::desktop`]), and its devices are models of like ones. So most of what follows
-//! are gains of one system over another, and the tolerances are these, fixed before the first run:
+//! ([`crate::load::desktop`]), its visits as long as fits the paper's figures of SLRU and PROC, and its devices
+//! are models of like ones. So most of what follows are gains of one system over another:
 //! - **A gain** (54 % more) counts as reproduced from half of it to twice as much. The paper's own
 //!   figures for the same two systems spread as far: 29 to 67 % over SLRU_n and 19 to 39 % over PROC,
 //!   by the sizes of SSD and segment; its abstract and its conclusion differ by a third (48 and 37 %).
@@ -12,6 +12,8 @@
 //!   by (Figure 18, 128 KiB).
 //! - What is said "on average" is the mean over the users of what each user has over ten days.
 //! - An order is strict.
+//!
+//! Invariant: all scenarios of the load have the same visits.
 
 mod arithmetic;
 mod backup;
@@ -40,10 +42,12 @@ pub const GROUPS: &[Group] = &[
 mod tests {
     use toml::Value;
 
-    use super::super::Asked;
+    use super::super::page::is_a_sentence;
     use super::super::runs::{is_gain, range, rounded};
+    use super::super::{Asked, Verdict};
     use super::days::is_similar;
     use super::*;
+    use crate::load::desktop::FITTED_RUN;
     use crate::scenario::Scenario;
     use crate::scenario_file;
 
@@ -62,6 +66,8 @@ mod tests {
         let counts = FILES.map(|(name, text)| {
             let scenario = Scenario::parse(name, text).unwrap();
             assert_eq!(scenario.get("scale").and_then(Value::as_str), Some("1/4"), "{name}");
+            let visit = scenario.get("visit").and_then(Value::as_integer);
+            assert_eq!(visit, Some(FITTED_RUN as i64), "{name}");
             scenario.points().unwrap().len()
         });
         assert_eq!(counts, [20, 5, 3, 9, 8, 12, 3]);
@@ -85,7 +91,8 @@ mod tests {
             for row in &found.rows {
                 let values = row.points.iter().filter_map(|point| point.ours);
                 assert!(values.into_iter().all(f64::is_finite), "{row:?}");
-                assert!(!row.why.is_empty() && !row.scale.is_empty(), "{row:?}");
+                assert!(is_a_sentence(&row.why) && !row.scale.is_empty(), "{row:?}");
+                assert_eq!(row.asked.is_empty(), row.verdict == Verdict::NotMeasured, "{row:?}");
             }
         }
     }

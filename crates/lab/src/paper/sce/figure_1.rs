@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! S3: pages that were read once hit.
 //!
-//! Checked for the two caches whose choices Figure 1 agrees with: all of the first pass misses and
-//! is written to flash, byte for byte, and the fourth touches flash alone. bcache's 80 % are
-//! unexplained in the paper ("only populated 80 % of the data"), so there is nothing of it that a
-//! choice could reproduce; it stands among the points, outside the check.
+//! The whole claim is checked. Under flashcache and EnhanceIO all of the first pass misses and is written to flash, byte
+//! for byte, and the fourth touches flash alone. bcache has populated 80 % in the paper, which gives no cause for it, so
+//! no choice of the preset is made to show it.
 
 use anyhow::Result;
 use larder_report::{Axis, Curve, Figure, number};
@@ -15,6 +14,10 @@ use super::super::{Asked, Found, Kind, Row};
 const EXACT: [&str; 2] = ["flashcache", "enhanceio"];
 const ALL: [&str; 4] = ["flashcache", "enhanceio", "bcache", "sce"];
 const PASSES: usize = 4;
+/// Hits of bcache's fourth pass in per cent.
+const BCACHE: f64 = 80.0;
+/// Half of the last digit that the paper prints of it.
+const OFF: f64 = 5.0;
 const MIB: f64 = (1 << 20) as f64;
 
 /// The row and its figure.
@@ -37,8 +40,11 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             && all(of(system, PASSES, "flash_write_bytes")?, 0.0)
             && all(hits(system, PASSES)?, 100.0);
     }
+    let bcache = hits("bcache", PASSES)?;
+    let partial = bcache.iter().all(|hits| (hits - BCACHE).abs() <= OFF);
+    let (exact, holds) = (holds, holds && partial);
     let (mut words, mut points, mut curves) = (Vec::new(), Vec::new(), Vec::new());
-    for (system, paper) in ALL.into_iter().zip([Some(100.0), Some(100.0), Some(80.0), None]) {
+    for (system, paper) in ALL.into_iter().zip([Some(100.0), Some(100.0), Some(BCACHE), None]) {
         words.push(format!("{system} {}", number(median(&hits(system, PASSES)?))));
         points.push(at(format!("{system}, hits of pass 4"), paper, &hits(system, PASSES)?));
         let written: Vec<f64> =
@@ -57,12 +63,20 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
         .ours(words.join(", "))
         .points(points)
         .at_scale(format!("{}, the reads 1", runs.scale()))
-        .verdict(
+        .changed(
+            "bcache was left out of the check, which then held",
+        )
+        .judged(
             holds,
-            "flashcache and EnhanceIO, byte for byte: the first pass reads 100 MiB of the origin and \
-             writes them to flash, the fourth reads flash alone. bcache is not in the check: why it \
-             had populated 80 % is not known to the paper, and nothing in its choices would explain \
-             it. SCE (not in Figure 1) copies the fragments around the pages.",
+            "flashcache and EnhanceIO, byte for byte, as their choices give it: the first pass reads 100 MiB \
+             of the origin and writes them to flash, the fourth reads flash alone. bcache 80 % within 5 \
+             points, half of the last printed digit.",
+            format!(
+                "flashcache and EnhanceIO {} as in the paper, bcache hits {} %, and the paper does not know why \
+                 its bcache populated only 80 %.",
+                if exact { "are" } else { "are not" },
+                number(median(&bcache))
+            ),
         );
     let title = "SCE, Figure 1: 100 MiB of random reads, four times";
     let (x, y) = (Axis::linear("pass"), Axis::linear("hits, % of reads").up_to(100.0));

@@ -15,10 +15,8 @@ pub(super) fn rows(_: &Asked) -> Result<Found> {
             .with_context(|| format!("no profile {name}"))
     };
     let (disk, flash) = (read_us("hdd-15k")?, read_us("ssd-s3500")?);
-    let why = "A statement of devices and prices of 2014 without a source or a way of measuring; \
-               nothing of it can be computed here. For orientation: our models of a 15k disk and of \
-               a flash device, both of that time, are apart by the value of the point in the latency \
-               of one random read of 4 KiB; in throughput of large reads they are apart by 3.";
+    let why = "It is a statement of devices and prices of 2014, without a source or a way of measuring, of which \
+               no program can compute anything.";
     let mut row = Row::not_reproducible("S21", why)?;
     let ours = Some((disk / flash).round());
     row.points =

@@ -4,19 +4,20 @@
 use anyhow::Result;
 
 use super::super::runs::{
-    Runs, always, at, falling, is_like, listed, median, over, range, rounded, why,
+    Runs, always, at, either, falling, is_like, is_near, listed, median, over, range, rounded,
 };
 use super::super::{Found, Kind, Row};
 use super::figures;
-use super::published::{EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
+use super::published::{A_CHANGED, EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
 
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S1", "S2", "S4", "S5", "S6", "S7", "S8"];
 
-const PROGRAMS: &str = "In the paper bcache and EnhanceIO differ by their implementation (a journal on \
-                        flash, locks); here all are presets of one engine.";
-const COLD: &str = "With this load a cache of 4 KiB blocks is still filling after eight hours: it \
-                    admits one block a miss, and has seen only part of the data.";
+/// What a value of Table 1 may be off by: twice the 5 % by which text and table differ (1.5 and 1.45 times flashcache,
+/// 67 and 65 % of all-flash).
+const TABLE: f64 = 0.1;
+const PROGRAMS: &str = "in the paper bcache and EnhanceIO are slow by their implementation (a journal on flash, locks), \
+                        and here all are presets of one engine";
 
 /// The rows and Figure 7.
 pub(super) fn rows(runs: &Runs) -> Result<Found> {
@@ -43,27 +44,29 @@ fn table_1(runs: &Runs) -> Result<Row> {
     let (all, fc, bc, eio, none) = (all?, fc?, bc?, eio?, none?);
     let gap = over(&fc, &bc);
     let alike = always(&bc, &eio, |a, b| (a / b - 1.0).abs() <= 0.1);
-    let holds = falling(&[&all, &fc, &bc, &none]) && alike && is_like(&gap, 56.9 / 17.3);
+    let holds = falling(&[&all, &fc, &bc, &none]) && alike && is_near(&gap, 56.9 / 17.3, TABLE);
     let between = [&fc, &bc, &eio].iter().all(|cache| falling(&[&all, cache, &none]));
-    let not = if between { "" } else { "not " };
     let otherwise = format!(
-        "The caches do {not}all lie between all-flash and no cache on every seed. {PROGRAMS}"
+        "The caches {} between all-flash and no cache and are alike: {PROGRAMS}.",
+        if between { "lie" } else { "do not all lie" }
     );
-    let asked = "All-flash over flashcache over bcache over no cache on every seed, EnhanceIO the same \
-                 as bcache, flashcache 3.3 times bcache as a gain.";
+    let asked = "All-flash over flashcache over bcache over no cache on every seed, EnhanceIO within a tenth of \
+                 bcache (the paper's differ by 1 %), flashcache 3.29 times bcache within a tenth, twice the 5 % \
+                 by which the paper's text and table differ.";
     let ours = format!("flashcache over bcache {:.2}", median(&gap));
     Ok(Row::new("S1", Kind::Shape)?
         .ours(ours)
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, why(holds, asked, &otherwise)))
+        .changed(format!("{A_CHANGED}; the tolerance of the factor, which was half to twice"))
+        .judged(holds, asked, either(holds, "The order is the paper's.", &otherwise)))
 }
 
 fn hit_rate_alone() -> Result<Row> {
     Row::not_reproducible(
         "S2",
-        "Equal hit ratios of caches that differ in their programs alone. Here all are one engine \
-         whose processing takes no time: equal choices and hit ratios give equal throughput.",
+        "It compares programs with equal hit ratios, and no model of their choices differs by how they are \
+         programmed.",
     )
 }
 
@@ -72,9 +75,10 @@ fn near_flash(runs: &Runs) -> Result<Row> {
     let row = Row::new("S4", Kind::Shape)?.ours(rounded(&ratio)).at_scale(runs.scale());
     let paper = row.paper_number();
     let holds = ratio.iter().all(|r| *r >= paper);
-    let asked =
-        format!("At least {paper} in the last hour on every seed; seeds {}.", range(&ratio));
-    Ok(row.verdict(holds, asked))
+    let asked = format!("At least {paper} in the last hour on every seed: a bound.");
+    let why =
+        format!("The seeds have {} of all-flash's rate, once flash holds all.", range(&ratio));
+    Ok(row.changed(A_CHANGED).judged(holds, asked, why))
 }
 
 fn gains(runs: &Runs) -> Result<Row> {
@@ -82,19 +86,21 @@ fn gains(runs: &Runs) -> Result<Row> {
     let (mut points, mut holds, mut ahead, mut words) = (Vec::new(), true, true, Vec::new());
     for (peer, paper) in [("flashcache", 1.45), ("bcache", 4.8), ("enhanceio", 4.7)] {
         let ratio = over(&ours, &runs.rate(peer)?);
-        holds &= is_like(&ratio, paper);
+        holds &= is_near(&ratio, paper, TABLE);
         ahead &= ratio.iter().all(|r| *r > 1.0);
         words.push(format!("{:.2}", median(&ratio)));
         points.push(at(format!("over {peer}"), paper, &ratio));
     }
-    let asked = "Each as a gain, last hour.";
-    let not = if ahead { "" } else { "not " };
-    let otherwise = format!("SCE is {not}ahead of each on every seed. {COLD} {PROGRAMS}");
+    let asked = "Each within a tenth, last hour: the factors are those of Table 1, from which the text's differ by up \
+                 to 5 %.";
+    let otherwise =
+        format!("SCE is {}ahead of each, but {PROGRAMS}.", if ahead { "" } else { "not " });
     Ok(Row::new("S5", Kind::Shape)?
         .ours(words.join("; "))
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, why(holds, asked, &otherwise)))
+        .changed(format!("{A_CHANGED}; the tolerance, which was half to twice the gain"))
+        .judged(holds, asked, either(holds, "The factors are the paper's.", &otherwise)))
 }
 
 /// The number of the first minute in which it is at least `least`; all without one.
@@ -136,20 +142,21 @@ fn warm_up(runs: &Runs) -> Result<Row> {
         at("times as fast", 2.8, &ramps),
     ];
     let asked = format!(
-        "At least 12 times as early and 2.8 times as fast, on every seed; seeds {} and {}.",
+        "At least 12 times as early and 2.8 times as fast, on every seed; seeds {} and {}. Both are bounds: the \
+         paper prints 'only 38 minutes', 'less than 2.5 hours' and, in its abstract, 12 times.",
         range(&faster),
         range(&ramps)
     );
-    let bound = "What bounds it is the pace of population: one read of the origin in flight, because \
-                 misses come first, so about a fifth of what the wire carries. With more in \
-                 flight a cold miss takes longer (docs/benchmarks.md, warm-up).";
+    let bound = "Population has one read of the origin in flight so that misses come first, which is about a fifth of \
+                 what the wire carries (docs/benchmarks.md, warm-up).";
     let ours =
         format!("{:.1} times as early, {:.2} times as fast", median(&faster), median(&ramps));
     Ok(Row::new("S6", Kind::Shape)?
         .ours(ours)
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, why(holds, &asked, bound)))
+        .changed(A_CHANGED)
+        .judged(holds, asked, either(holds, "Fragments fill flash sooner than pages do.", bound)))
 }
 
 /// S7. SCE's "100 %" is a whole number, so at least 99.5; the others must be within a point of the
@@ -164,12 +171,16 @@ fn hits(runs: &Runs) -> Result<Row> {
             holds &= falling(&[&ours, &hits]) && hits.iter().all(|h| (h - paper).abs() <= 1.0);
         }
     }
-    let asked = "SCE at least 99.5, the others below it and within a point of the paper's.";
+    let asked = "SCE at least 99.5, as its 100 is a whole number; the others below it and within a point of the \
+                 paper's, which is half of what they differ by among themselves.";
+    let otherwise = "The values of the others are of the reads that each did in eight hours, and here bcache and EnhanceIO \
+                     do as many as flashcache.";
     Ok(Row::new("S7", Kind::Absolute)?
         .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, why(holds, asked, COLD)))
+        .changed(A_CHANGED)
+        .judged(holds, asked, either(holds, "All of them have nearly all active data.", otherwise)))
 }
 
 /// S8. SCE's is a bound ("only 17 %"), the others' are gains.
@@ -188,11 +199,13 @@ fn responses(runs: &Runs) -> Result<Row> {
     let shorter = over(&runs.took("flashcache")?, &runs.took("sce")?);
     holds &= is_like(&shorter, 2.2);
     points.push(at("flashcache over SCE", 2.2, &shorter));
-    let asked = "SCE at most 1.17 times all-flash, the others as gains; means of a transaction, \
-                 computing included, last hour.";
+    let asked = "SCE at most 1.17 times all-flash, a bound; the others as gains, half to twice, because their values \
+                 are read off a picture ('about 11'); means of a transaction, computing included, last hour.";
+    let otherwise = format!("Those of bcache and EnhanceIO are far lower, as {PROGRAMS}.");
     Ok(Row::new("S8", Kind::Shape)?
         .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
-        .verdict(holds, why(holds, asked, &format!("{COLD} {PROGRAMS}"))))
+        .changed(A_CHANGED)
+        .judged(holds, asked, either(holds, "The times are like the paper's.", &otherwise)))
 }

@@ -28,9 +28,6 @@ const ENHANCEIO_BYTES: u64 = 8;
 const FLASHCACHE_200_GIB: f64 = 1212.0;
 const ENHANCEIO_200_GIB: f64 = 415.0;
 
-const OURS: &str = "Our own need is smaller: 13 bytes for a cached fragment, and 32 more while it is \
-                    partly valid, where the paper has 72; larder size is given for both.";
-
 /// The rows.
 pub(super) fn rows(_: &Asked) -> Result<Found> {
     let rows = vec![
@@ -79,13 +76,17 @@ fn ours(origin: u64, flash: u64) -> Result<[At; 2]> {
     ])
 }
 
+const EQUAL: &str =
+    "Equal, in whole MiB; what `larder size` needs for the same is among the points.";
+
 fn formula(id: &str, (origin, flash): (u64, u64)) -> Result<Row> {
     let (row, sum) = (Row::new(id, Kind::Exact)?, sum_mib(origin, flash));
     let equal = sum == row.paper_number();
-    Ok(row
-        .ours(sum)
-        .points(ours(origin, flash)?.to_vec())
-        .verdict(equal, format!("The formula of 3.4 with its figures gives it. {OURS}")))
+    Ok(row.ours(sum).points(ours(origin, flash)?.to_vec()).judged(
+        equal,
+        EQUAL,
+        "The formula of 3.4 with the paper's figures gives it.",
+    ))
 }
 
 fn two_parts() -> Result<Row> {
@@ -98,9 +99,10 @@ fn two_parts() -> Result<Row> {
     };
     let mut points = vec![part("table", 400.0, table), part("descriptors", 1152.0, descriptors)];
     points.extend(ours(origin, flash)?);
-    Ok(Row::new("SM2", Kind::Exact)?.ours(table + descriptors).points(points).verdict(
+    Ok(Row::new("SM2", Kind::Exact)?.ours(table + descriptors).points(points).judged(
         (table, descriptors) == (400.0, 1152.0),
-        format!("The formula of 3.4 with its figures gives both. {OURS}"),
+        EQUAL,
+        "The formula of 3.4 with the paper's figures gives both.",
     ))
 }
 
@@ -135,14 +137,12 @@ fn others() -> Result<Row> {
     Ok(Row::new("SM4", Kind::Absolute)?
         .ours(format!("{:.1}; {:.1}", flashcache / sce, enhanceio / sce))
         .points(points)
-        .verdict(
+        .judged(
             holds,
-            format!(
-                "76 MiB of metadata and 16 MiB of buffers against 24 and 8 bytes for each page and \
-                 what was measured beyond that at 200 GiB. The paper's ratios are of measured \
-                 memory, in whole numbers; the sums come within one of them. \
-                 No sum gives bcache's 15 MiB: its index lies on flash. {OURS}"
-            ),
+            "Within one of the paper's ratios, which are of measured memory and printed in whole numbers: 76 MiB of \
+             metadata and 16 MiB of buffers against 24 and 8 bytes for each page, and what was measured beyond that \
+             at 200 GiB. No sum gives bcache's 15 MiB, as its index lies on flash.",
+            "The sums of what the paper states of each system give its ratios.",
         ))
 }
 
@@ -155,11 +155,11 @@ fn less() -> Result<Row> {
     let at = |at: &str, paper, ours| At { at: at.into(), paper, ours: Some(tenth(ours)) };
     let mut points = vec![at("1 TiB", Some(95.0), large), at("200 GiB", None, small)];
     points.extend(ours(TIB, TIB)?);
-    Ok(Row::new("SM5", Kind::Absolute)?.ours(tenth(large)).points(points).verdict(
+    Ok(Row::new("SM5", Kind::Absolute)?.ours(tenth(large)).points(points).judged(
         large >= 0.945,
+        "At least 95 % in whole numbers, at 1 TiB.",
         format!(
-            "At least 95 % in whole numbers. It is so at 1 TiB; at 200 GiB, where the paper's \
-                 other figures are from, buffers weigh more and it is {} %. {OURS}",
+            "It is so at 1 TiB, and {} % less at 200 GiB, where buffers weigh more.",
             tenth(small)
         ),
     ))

@@ -23,3 +23,8 @@ pub(super) const LARGE_RESPONSES: [(&str, f64); 4] =
 /// Read hits of the last hour in per cent (Figure 9b).
 pub(super) const SMALL_HITS: [(&str, f64); 4] =
     [("sce", 91.1), ("bcache", 83.0), ("flashcache", 50.0), ("enhanceio", 25.0)];
+/// What was changed of A's rows after a first run: see `fit.rs`.
+pub(super) const A_CHANGED: &str = "the load, fitted to the comparison systems";
+/// And of B's: see the module.
+pub(super) const B_CHANGED: &str =
+    "the scale, from 1/16 to 1/4, and the load, fitted to the comparison systems";

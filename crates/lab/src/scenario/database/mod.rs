@@ -13,6 +13,8 @@
 //! flash_gib = 10
 //! drive_gib = 0           # the drive that flash is a part of; 0: as large as flash
 //! clients = 50
+//! processors = 12         # of the database's machine (6.1: two of six cores each)
+//! transaction_us = 0      # that a transaction takes of a processor
 //! disks = 16              # 15,000 rpm, 146.8 GB each, one controller with 512 MiB of write cache
 //! flash = "ssd-840pro"    # a profile; of ssd-only, that of the database's drive
 //! checkpoint_seconds = 300
@@ -50,9 +52,10 @@ pub const SYSTEMS: [(&str, System); 10] = [
     ("bcache-lru", System::Buckets(BucketOrder::Lru)),
     ("bcache-fifo", System::Buckets(BucketOrder::Fifo)),
     ("face", System::Log(PageLog { second_chance: true, batches: true })),
+    // The engine's preset of this name.
+    ("face-basic", System::Log(PageLog { second_chance: false, batches: true })),
     // As in the paper: without groups a page is a write.
-    ("face-basic", System::Log(PageLog { second_chance: false, batches: false })),
-    ("face-basic-batches", System::Log(PageLog { second_chance: false, batches: true })),
+    ("face-basic-pages", System::Log(PageLog { second_chance: false, batches: false })),
 ];
 
 /// The disks of FaCE's Table 1.
@@ -76,6 +79,8 @@ pub struct Settings {
     flash_gib: f64,
     drive_gib: f64,
     clients: u32,
+    processors: u32,
+    transaction_us: u64,
     disks: u64,
     flash: String,
     checkpoint_seconds: f64,
@@ -101,6 +106,8 @@ impl Default for Settings {
             flash_gib: 10.0,
             drive_gib: 0.0,
             clients: 50,
+            processors: 12,
+            transaction_us: 0,
             disks: 16,
             flash: "ssd-840pro".to_owned(),
             checkpoint_seconds: 300.0,
@@ -174,6 +181,9 @@ impl Settings {
             pool_pages: pages("pool_mib", self.pool_mib, 1.0, 1e5, MIB)?,
             flash_pages: pages("flash_gib", self.flash_gib, 0.1, 1000.0, GIB)?,
             clients: in_range("clients", f64::from(self.clients), 1.0, 1000.0)? as u32,
+            processors: in_range("processors", f64::from(self.processors), 1.0, 1024.0)? as u32,
+            computing: in_range("transaction_us", self.transaction_us as f64, 0.0, 1e6)? as Nanos
+                * 1000,
             checkpoint: span(in_range("checkpoint_seconds", self.checkpoint_seconds, 1.0, 1e5)?),
             system,
             caches,

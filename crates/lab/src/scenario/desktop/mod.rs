@@ -27,7 +27,7 @@ use larder_sim::world::World;
 
 pub use self::point::{Settings, look, point};
 use crate::latencies::Latencies;
-use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
+use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, RUN, Scale, User};
 use crate::load::replay::{Replayed, replay};
 use crate::scenario::volume::{System, VOLUME, device, plan};
 
@@ -51,6 +51,8 @@ pub struct Setup {
     pub resets: bool,
     /// The user whose requests are replayed.
     pub user: User,
+    /// Requests of a visit, at most.
+    pub visit: u64,
     /// What stands for a GB.
     pub scale: Scale,
     /// Flash, in the paper's GB.
@@ -81,6 +83,7 @@ impl Setup {
             system,
             resets: false,
             user,
+            visit: RUN,
             scale: Scale::QUARTER,
             flash_gb: FLASH_GB,
             unit_bytes: None,
@@ -218,7 +221,7 @@ impl<'a> Run<'a> {
     pub fn over(setup: &'a Setup, flash: SimDevice) -> Result<Self> {
         let (choices, bytes) = (setup.choices()?, setup.scale.disk_bytes());
         let world = World::new(setup.origin()?, bytes, &(&choices).try_into()?, &Limits::default());
-        let desktop = Desktop::new(&setup.user, setup.scale, setup.seed);
+        let desktop = Desktop::with_run(&setup.user, setup.scale, setup.visit, setup.seed);
         let mut run = Self { setup, world, desktop, outcome: Outcome::default() };
         if setup.is_cached() {
             run.world.attach_journaled(flash, &setup.plan()?, VOLUME, &[None]);

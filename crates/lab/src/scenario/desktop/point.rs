@@ -8,6 +8,7 @@
 //! system = "prwc"       # a preset, or "no-cache"
 //! reset = "never"       # or "daily": flash is empty again every midnight, as after a power failure
 //! user = "U5"
+//! visit = 16            # requests of a visit, at most
 //! flash_gb = 32         # the paper's GB
 //! unit_kib = 1024       # 0: the preset's
 //! days = 10
@@ -33,7 +34,7 @@ use serde_json::{Value as Json, json};
 use super::super::setting::bad;
 use super::{Day, FLASH_PROFILE, HOURS, ORIGIN_PROFILE, Outcome, Setup, run};
 use crate::latencies::Latencies;
-use crate::load::desktop::{DAYS, FLASH_GB, SEGMENT_BYTES, Scale, USERS};
+use crate::load::desktop::{DAYS, FLASH_GB, RUN, SEGMENT_BYTES, Scale, USERS};
 use crate::load::replay::{Part, Replayed};
 use crate::scenario::volume::System;
 
@@ -56,6 +57,8 @@ pub struct Settings {
     #[serde(default)]
     reset: Reset,
     user: String,
+    #[serde(default = "visit")]
+    visit: u64,
     #[serde(default = "flash_gb")]
     flash_gb: u64,
     #[serde(default)]
@@ -94,6 +97,10 @@ fn quarter() -> String {
     "1/4".to_owned()
 }
 
+fn visit() -> u64 {
+    RUN
+}
+
 fn flash_gb() -> u64 {
     FLASH_GB
 }
@@ -126,6 +133,7 @@ impl Settings {
             system,
             resets: self.reset == Reset::Daily,
             user,
+            visit: self.visit,
             scale: self.scale()?,
             flash_gb: self.flash_gb,
             unit_bytes: self.unit()?,
@@ -182,6 +190,9 @@ impl Settings {
     fn in_range(&self) -> Result<(), String> {
         if !(1..=DAYS).contains(&self.days) {
             return bad("days", self.days, format!("1 to {DAYS}"));
+        }
+        if !(1..=RUN).contains(&self.visit) {
+            return bad("visit", self.visit, format!("1 to {RUN}"));
         }
         if self.backup_day > self.days {
             return bad("backup_day", self.backup_day, format!("0 to {}", self.days));
@@ -347,6 +358,7 @@ mod tests {
             ("reset = 'daily'", "reset = 'daily' cannot be; accepted: a system whose content"),
             ("unit_kib = 100", "unit_kib = '100' cannot be; accepted: a power of two"),
             ("days = 11", "days = '11' cannot be; accepted: 1 to 10"),
+            ("visit = 17", "visit = '17' cannot be; accepted: 1 to 16"),
             ("backup_day = 11", "backup_day = '11' cannot be; accepted: 0 to 10"),
             ("update_hours = 0", "update_hours = '0' cannot be; accepted: 1 to 24"),
             ("origin = 'tape'", "origin = 'tape' cannot be; accepted: hdd-7200"),

@@ -33,7 +33,7 @@ pub use self::run::{VOLUME, device, plan, run, run_all, world};
 pub use self::settings::Settings;
 pub(crate) use self::trace::OUTSTANDING;
 use crate::load::clients::Plan;
-use crate::load::{DATA_BYTES, HOUR, Pattern};
+use crate::load::{DATA_BYTES, HOUR, PAGE_BYTES, Pattern};
 
 /// The paper's one-minute samples.
 pub const SAMPLE: Nanos = HOUR / SAMPLES_PER_HOUR;
@@ -101,8 +101,12 @@ pub struct Setup {
     pub pattern: Pattern,
     /// How clients go about it.
     pub plan: Plan,
-    /// Bytes of the origin, all of which may be asked for.
+    /// Bytes of the origin.
     pub data_bytes: u64,
+    /// Those of them that clients ask for.
+    pub active_bytes: u64,
+    /// Bytes of a client's request.
+    pub page_bytes: u64,
     /// Bytes of flash for cached data.
     pub flash_bytes: u64,
     /// The origin's device profile.
@@ -139,6 +143,8 @@ impl Setup {
             pattern,
             plan: Plan::default(),
             data_bytes: DATA_BYTES,
+            active_bytes: DATA_BYTES,
+            page_bytes: PAGE_BYTES,
             flash_bytes,
             origin: SAN_PROFILE,
             flash: FLASH_PROFILE,

@@ -62,7 +62,8 @@ pub fn plan(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) 
 /// If there is no such device profile.
 pub fn run(setup: &Setup) -> Result<Outcome> {
     let mut world = world(setup)?;
-    let load = Oltp::new(setup.pattern, setup.data_bytes, setup.seed);
+    let bytes = (setup.data_bytes, setup.active_bytes);
+    let load = Oltp::image(setup.pattern, bytes, setup.page_bytes, setup.seed);
     let mut clients = Clients::new(setup.plan.clone(), load);
     let (reads, transactions) = (Latencies::new(), Latencies::new());
     let (sample, totals) = (setup.sample, vec![Totals::default()]);

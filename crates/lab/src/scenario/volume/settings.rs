@@ -8,6 +8,8 @@
 //! system = "larder"     # a preset, "no-cache" or "all-flash"
 //! load = "oltp"         # or "scattered", or "passes", or "trace"
 //! data_gib = 160        # the paper's GiB
+//! active_gib = 160      # those of them that clients ask for; without, all
+//! page_kib = 4          # of a client's request: 4 to 64
 //! flash_gib = 200
 //! hours = 8             # the paper's hours, the last of which counts
 //! origin = "san-1g"
@@ -37,7 +39,7 @@
 //! path = "t.btr.zst"
 //! ```
 //! All but the trace have a default, which is the one shown. A trace has its own data, flash and time: with
-//! it scale, data_gib, flash_gib and hours are refused.
+//! it scale, data_gib, active_gib, page_kib, flash_gib and hours are refused.
 
 use larder_core::config::{
     AdmissionChoice, CacheSpec, Choices, DEFAULT_PRESET, Durability, FRAGMENT_BYTES_LEAST, Limits,
@@ -52,16 +54,18 @@ use serde::Deserialize;
 use super::super::setting::{bad, in_range};
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
-use crate::load::Pattern;
 use crate::load::clients::Plan;
+use crate::load::{PAGE_BYTES, Pattern};
 
 /// The defaults of what a trace determines itself.
 const SCALE: &str = "1/16";
 const DATA_GIB: u64 = 160;
 const FLASH_GIB: u64 = 200;
 const HOURS: u64 = 8;
-/// What full size may be divided by.
-const SMALLEST: u64 = 256;
+/// What full size may be divided by: a GiB is a whole number of MiB.
+const SMALLEST: u64 = 1024;
+/// Sizes of a request: a run of sixteen is at most a region.
+const PAGES_KIB: [u64; 5] = [4, 8, 16, 32, 64];
 /// The most GiB, of the paper.
 const MOST_GIB: u64 = 4096;
 /// The most hours, of the paper.
@@ -76,6 +80,8 @@ pub struct Settings {
     system: String,
     load: String,
     data_gib: Option<u64>,
+    active_gib: Option<u64>,
+    page_kib: Option<u64>,
     flash_gib: Option<u64>,
     hours: Option<u64>,
     origin: String,
@@ -112,6 +118,8 @@ impl Default for Settings {
             system: DEFAULT_PRESET.to_owned(),
             load: Pattern::Oltp.name().to_owned(),
             data_gib: None,
+            active_gib: None,
+            page_kib: None,
             flash_gib: None,
             hours: None,
             origin: SAN_PROFILE.to_owned(),
@@ -164,9 +172,15 @@ impl Settings {
     pub fn setup(&self) -> Result<Setup, String> {
         let (system, mib_per_gib) = (self.system()?, self.mib_per_gib()?);
         let data_gib = self.data_gib.unwrap_or(DATA_GIB);
+        let active_gib = self.active_gib.unwrap_or(data_gib);
+        let page_kib = self.page_kib.unwrap_or(PAGE_BYTES >> 10);
         let flash_gib = self.flash_gib.unwrap_or(FLASH_GIB);
         let hours = self.hours.unwrap_or(HOURS);
         in_range("data_gib", data_gib, 1, MOST_GIB)?;
+        in_range("active_gib", active_gib, 1, data_gib)?;
+        if !PAGES_KIB.contains(&page_kib) {
+            return bad("page_kib", page_kib, "4, 8, 16, 32, 64");
+        }
         in_range("flash_gib", flash_gib, 1, MOST_GIB)?;
         in_range("hours", hours, 1, MOST_HOURS)?;
         let data_bytes = (data_gib * mib_per_gib) << 20;
@@ -191,6 +205,8 @@ impl Settings {
             pattern,
             plan: self.plan.plan()?,
             data_bytes,
+            active_bytes: (active_gib * mib_per_gib) << 20,
+            page_bytes: page_kib << 10,
             flash_bytes: (flash_gib * mib_per_gib) << 20,
             origin: profile("origin", &self.origin)?,
             flash: profile("flash", &self.flash)?,
@@ -225,6 +241,8 @@ impl Settings {
         let given = [
             ("scale", self.scale.is_some()),
             ("data_gib", self.data_gib.is_some()),
+            ("active_gib", self.active_gib.is_some()),
+            ("page_kib", self.page_kib.is_some()),
             ("flash_gib", self.flash_gib.is_some()),
             ("hours", self.hours.is_some()),
         ];
@@ -255,7 +273,7 @@ impl Settings {
         let divisor = divisor.and_then(|n| n.parse::<u64>().ok());
         match divisor.filter(|n| n.is_power_of_two() && *n <= SMALLEST) {
             Some(n) => Ok(1024 / n),
-            None => bad("scale", text, "1, 1/2, 1/4, and so on to 1/256"),
+            None => bad("scale", text, "1, 1/2, 1/4, and so on to 1/1024"),
         }
     }
 

@@ -6,7 +6,7 @@
 //! - The five transactions (`business`) in the standard's mix, with its laws of access (NURand), each a list
 //!   of accesses to pages; what they append (orders, lines, history) and what grows (indexes).
 //! - The place (`schema`) of each row and index entry.
-//! - A buffer pool (`pool`) under LRU, which answers most accesses. A page that is read from the device was evicted
+//! - A buffer pool (`pool`, `frames`) under LRU, which answers most accesses. A page that is read from the device was evicted
 //!   from the pool before, so it comes back late if at all.
 //! - Writes as PostgreSQL makes them: by the client that needs the frame of a changed page; by a cleaner,
 //!   which every 200 ms looks at those frames that will be needed within 400 ms at the present
@@ -28,6 +28,8 @@
 //! written was changed since it was last read, made or written.
 
 pub(crate) mod business;
+pub(crate) mod frames;
+pub(crate) mod page_map;
 pub(crate) mod pool;
 pub(crate) mod schema;
 
@@ -74,8 +76,8 @@ impl Spec {
 
 /// Memory of a frame: page and links, and its part of the hash table.
 const FRAME_BYTES: u64 = 64;
-/// Memory of a warehouse at worst, when every customer has ordered.
-const WAREHOUSE_BYTES: u64 = 700 << 10;
+/// Memory of a warehouse at worst, when every customer has ordered, with the numbers of its pages' frames.
+const WAREHOUSE_BYTES: u64 = 810 << 10;
 /// Half a terabyte of data.
 pub const MOST_WAREHOUSES: u32 = 5_000;
 

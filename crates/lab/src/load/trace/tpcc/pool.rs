@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The database's buffer pool: what of its accesses reaches the device.
+//! The pool of the trace generator: what of the database's accesses reaches the device.
 //!
-//! LRU, as [`Lru`] of the engine. A page that was changed is written when it has to leave, or
-//! before that by a cleaner that looks at those who leave next, or by a checkpoint.
+//! The frames are those of every pool of TPC-C (`frames.rs`). A page that was changed is written when it is evicted, or
+//! before that by a cleaner that looks at those that are evicted next, or by a checkpoint.
+//!
+//! Invariant: an access is answered at once, so that a frame is ready as soon as it is entered.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
-use hashbrown::HashMap;
-use larder_core::policy::replacement::{Lru, Replacement};
+use super::frames::Frames;
 
 /// What an access does to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,99 +30,72 @@ pub struct Needs {
     pub read: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Frame {
-    page: u64,
-    dirty: bool,
-}
-
-/// The pool, see the module.
-pub struct Pool {
-    lru: Lru,
-    frames: Vec<Frame>,
-    frame_of: HashMap<u64, u32>,
-    most: u32,
-}
+/// The pool, see the module. The state of a frame is whether its page was changed.
+pub struct Pool(Frames<bool>);
 
 impl Pool {
     /// An empty pool of so many pages, at least one.
     pub fn new(pages: u32) -> Self {
-        let most = pages.max(1);
-        Self { lru: Lru::new(most, most), frames: Vec::new(), frame_of: HashMap::new(), most }
+        Self(Frames::new(pages))
     }
 
     /// Whether a page has to leave for the next one that enters.
     pub fn is_full(&self) -> bool {
-        self.frames.len() == self.most as usize
+        self.0.is_full()
     }
 
     /// An access.
     pub fn access(&mut self, page: u64, how: How) -> Needs {
         let changes = how != How::Read;
-        if let Some(frame) = self.frame_of.get(&page).copied() {
-            self.lru.accessed(frame);
-            self.frames[frame as usize].dirty |= changes;
+        if let Some(frame) = self.0.find(page) {
+            self.0.used(frame);
+            *self.0.state(frame) |= changes;
             return Needs::default();
         }
-        let (frame, write) = self.room();
-        let now = Frame { page, dirty: changes };
-        match self.frames.get_mut(frame as usize) {
-            Some(there) => *there = now,
-            None => self.frames.push(now),
+        let write = if self.0.is_full() { self.evict() } else { None };
+        if let Some(frame) = self.0.take() {
+            self.0.enter(frame, page, changes);
+            self.0.ready(frame);
         }
-        self.frame_of.insert(page, frame);
-        self.lru.inserted(frame, page);
         Needs { write, read: how != How::Make }
     }
 
-    /// A frame for a new page, and the page that must be written for it.
-    fn room(&mut self) -> (u32, Option<u64>) {
-        let next = self.frames.len() as u32;
-        if next < self.most {
-            return (next, None);
-        }
-        let frame = self.lru.victim(0, 0, &|_| true).unwrap_or(0);
-        self.lru.removed(frame);
-        let Frame { page, dirty } = self.frames[frame as usize];
-        self.frame_of.remove(&page);
-        (frame, dirty.then_some(page))
+    /// Evicts a page, and returns it if it must be written.
+    fn evict(&mut self) -> Option<u64> {
+        let frame = self.0.coldest(|_, _| true)?;
+        let (page, dirty) = self.0.evict(frame);
+        dirty.then_some(page)
     }
 
     /// Changed pages among the `look` that leave next, at most `most`; from now on they are clean.
     pub fn clean_coldest(&mut self, look: usize, most: usize) -> Vec<u64> {
-        let (seen, found) = (RefCell::new(0), RefCell::new(Vec::new()));
-        let enough = |frame: u32| {
-            let (mut seen, mut found) = (seen.borrow_mut(), found.borrow_mut());
-            if *seen == look || found.len() == most {
+        let (seen, found) = (Cell::new(0), RefCell::new(Vec::new()));
+        self.0.coldest(|frame, dirty| {
+            let mut found = found.borrow_mut();
+            if seen.get() == look || found.len() == most {
                 return true;
             }
-            *seen += 1;
-            if self.frames[frame as usize].dirty {
+            seen.set(seen.get() + 1);
+            if *dirty {
                 found.push(frame);
             }
             false
-        };
-        self.lru.victim(0, 0, &enough);
+        });
         let clean = |frame: u32| {
-            let frame = &mut self.frames[frame as usize];
-            frame.dirty = false;
-            frame.page
+            *self.0.state(frame) = false;
+            self.0.get(frame).0
         };
         found.into_inner().into_iter().map(clean).collect()
     }
 
     /// All changed pages, in order of place.
     pub fn dirty(&self) -> Vec<u64> {
-        let mut dirty: Vec<u64> = self.frames.iter().filter(|f| f.dirty).map(|f| f.page).collect();
-        dirty.sort_unstable();
-        dirty
+        self.0.pages(|dirty| *dirty)
     }
 
     /// Makes a page clean; whether it was there and changed.
     pub fn clean(&mut self, page: u64) -> bool {
-        let frame = self.frame_of.get(&page).copied();
-        let frame = frame.and_then(|frame| self.frames.get_mut(frame as usize));
-        frame.is_some_and(|frame| std::mem::replace(&mut frame.dirty, false))
+        self.0.find(page).is_some_and(|frame| std::mem::replace(self.0.state(frame), false))
     }
 }
 

@@ -10,18 +10,18 @@ const NONE: u32 = u32::MAX;
 
 /// The table, see the module.
 #[derive(Default)]
-pub(super) struct PageMap(Vec<u32>);
+pub(crate) struct PageMap(Vec<u32>);
 
 impl PageMap {
-    pub(super) fn get(&self, page: u64) -> Option<u32> {
+    pub(crate) fn get(&self, page: u64) -> Option<u32> {
         self.0.get(page as usize).copied().filter(|number| *number != NONE)
     }
 
-    pub(super) fn has(&self, page: u64) -> bool {
+    pub(crate) fn has(&self, page: u64) -> bool {
         self.get(page).is_some()
     }
 
-    pub(super) fn insert(&mut self, page: u64, number: u32) {
+    pub(crate) fn insert(&mut self, page: u64, number: u32) {
         debug_assert_ne!(number, NONE);
         let at = page as usize;
         if self.0.len() <= at {
@@ -30,7 +30,7 @@ impl PageMap {
         self.0[at] = number;
     }
 
-    pub(super) fn remove(&mut self, page: u64) {
+    pub(crate) fn remove(&mut self, page: u64) {
         if let Some(number) = self.0.get_mut(page as usize) {
             *number = NONE;
         }
