@@ -205,6 +205,11 @@ pub const MUTANTS: &[Mutant] = &[
         "a write admits its unit behind the eviction of all units, and a detach loses it",
     ),
     mutant(
+        "admitted-beyond-the-log",
+        "11",
+        "a FLUSH logs all admitted units at once, also more than a log holds",
+    ),
+    mutant(
         "syncer-starves-eviction",
         "11",
         "what eviction waits for is not written back, so that a full cache admits nothing",

@@ -14,7 +14,7 @@
 //! Synchronous write-back is another write policy (write-through).
 
 use alloc::collections::btree_map::Entry;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Which unit goes first, where neither age nor eviction decides.
@@ -82,10 +82,12 @@ pub struct Syncer {
     settings: SyncerSettings,
     /// Since when each dirty unit is dirty.
     since: BTreeMap<u32, u64>,
-    /// The dirty units by age; an entry counts if `since` has the same time.
-    by_age: VecDeque<(u64, u32)>,
+    /// The dirty units by age.
+    by_age: BTreeSet<(u64, u32)>,
     /// Dirty units whose slots eviction wants.
     wanted: BTreeSet<u32>,
+    /// Units that the next round leaves out, since a client was in them.
+    passed: BTreeSet<u32>,
     /// Where the search by place continues.
     hand: u32,
 }
@@ -97,8 +99,9 @@ impl Syncer {
         Self {
             settings: *settings,
             since: BTreeMap::new(),
-            by_age: VecDeque::new(),
+            by_age: BTreeSet::new(),
             wanted: BTreeSet::new(),
+            passed: BTreeSet::new(),
             hand: 0,
         }
     }
@@ -109,7 +112,8 @@ impl Syncer {
         &self.settings
     }
 
-    /// The unit is dirty; it may have been before. Returns whether a unit became due, or the first is dirty.
+    /// The unit is dirty; it may have been before. Returns whether the task must look: more are dirty than the bound allows, or
+    /// only this one is.
     pub fn dirtied(&mut self, unit: u32, slots: u32, now: u64) -> bool {
         self.insert(unit, now);
         self.since.len() == 1 || self.since.len() > self.allowed(slots)
@@ -118,26 +122,35 @@ impl Syncer {
     fn insert(&mut self, unit: u32, now: u64) {
         if let Entry::Vacant(entry) = self.since.entry(unit) {
             entry.insert(now);
-            self.by_age.push_back((now, unit));
+            self.by_age.insert((now, unit));
         }
     }
 
     /// The unit is clean, or no longer cached.
     pub fn cleaned(&mut self, unit: u32) {
-        self.since.remove(&unit);
+        if let Some(since) = self.since.remove(&unit) {
+            self.by_age.remove(&(since, unit));
+        }
         self.wanted.remove(&unit);
-        // Entries of units that are clean by now are dropped where they are met, or here if they are too many.
-        if self.by_age.len() > 64 + 2 * self.since.len() {
-            let since = &self.since;
-            self.by_age.retain(|(at, unit)| since.get(unit) == Some(at));
+    }
+
+    /// The unit was copied and is dirty again, or it could not be copied: it counts as dirty from now on, behind all others.
+    pub fn again(&mut self, unit: u32, now: u64) {
+        if self.since.contains_key(&unit) {
+            self.cleaned(unit);
+            self.insert(unit, now);
         }
     }
 
-    /// The unit was copied, and written again meanwhile: it counts as dirty from now on.
-    pub fn rewritten(&mut self, unit: u32, now: u64) {
-        if self.since.remove(&unit).is_some() {
-            self.insert(unit, now);
-        }
+    /// A client is in the unit: the next round takes others.
+    pub fn passed(&mut self, unit: u32) {
+        self.passed.insert(unit);
+    }
+
+    /// Whether a write may make one more unit dirty: one round more than the bound is in the syncer's hands.
+    #[must_use]
+    pub fn admits(&self, slots: u32) -> bool {
+        self.since.len() < self.allowed(slots).saturating_add(self.settings.together as usize)
     }
 
     /// Eviction wants the slot of a dirty unit.
@@ -162,31 +175,39 @@ impl Syncer {
     /// The units to copy next, in the order of their place.
     pub fn next(&mut self, at: SyncNow) -> Vec<u32> {
         let most = self.settings.together.max(1) as usize;
-        let mut chosen: BTreeSet<u32> = self.wanted.iter().copied().take(most).collect();
-        self.drop_stale();
-        let due = self.by_age.iter().take_while(|(since, _)| self.is_old(*since, at.now));
-        for (since, unit) in due {
+        let passed = core::mem::take(&mut self.passed);
+        let free = |unit: &u32| !passed.contains(unit);
+        let mut chosen: BTreeSet<u32> =
+            self.wanted.iter().copied().filter(free).take(most).collect();
+        let old = self.by_age.iter().take_while(|(since, _)| self.is_old(*since, at.now));
+        for (_, unit) in old.filter(|(_, unit)| free(unit)) {
             if chosen.len() >= most {
                 break;
             }
-            if self.since.get(unit) == Some(since) {
-                chosen.insert(*unit);
-            }
+            chosen.insert(*unit);
         }
         let beyond = self.since.len().saturating_sub(self.allowed(at.slots));
         let wanted = if at.idle { self.since.len() } else { beyond };
-        let more = wanted.saturating_sub(chosen.len()).min(most.saturating_sub(chosen.len()));
+        let until = most.min(wanted.max(chosen.len()));
         match self.settings.order {
-            SyncOrder::Age => self.add_oldest(&mut chosen, more),
-            SyncOrder::Place => self.add_next(&mut chosen, more),
+            SyncOrder::Age => {
+                let by_age = self.by_age.iter().map(|(_, unit)| *unit);
+                add(&mut chosen, until, by_age.filter(free));
+            }
+            SyncOrder::Place => {
+                let around = self.since.range(self.hand..).chain(self.since.range(..self.hand));
+                let around = around.map(|(unit, _)| *unit);
+                let last = add(&mut chosen, until, around.filter(free));
+                self.hand = last.map_or(self.hand, |last| last.wrapping_add(1));
+            }
         }
         chosen.into_iter().collect()
     }
 
     /// When a unit becomes due by its age, if no other becomes due before.
-    pub fn due_at(&mut self) -> Option<u64> {
-        self.drop_stale();
-        let (since, _) = self.by_age.front()?;
+    #[must_use]
+    pub fn due_at(&self) -> Option<u64> {
+        let (since, _) = self.by_age.first()?;
         Some(since.saturating_add(self.settings.period_ns?))
     }
 
@@ -201,40 +222,19 @@ impl Syncer {
     fn is_old(&self, since: u64, now: u64) -> bool {
         self.settings.period_ns.is_some_and(|period| now.saturating_sub(since) >= period)
     }
+}
 
-    fn drop_stale(&mut self) {
-        while let Some((since, unit)) = self.by_age.front()
-            && self.since.get(unit) != Some(since)
-        {
-            self.by_age.pop_front();
+/// Adds units until so many are chosen; returns the last one.
+fn add(chosen: &mut BTreeSet<u32>, until: usize, units: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut last = None;
+    for unit in units {
+        if chosen.len() >= until {
+            break;
         }
+        chosen.insert(unit);
+        last = Some(unit);
     }
-
-    fn add_oldest(&self, chosen: &mut BTreeSet<u32>, more: usize) {
-        let until = chosen.len() + more;
-        for (since, unit) in &self.by_age {
-            if chosen.len() >= until {
-                return;
-            }
-            if self.since.get(unit) == Some(since) {
-                chosen.insert(*unit);
-            }
-        }
-    }
-
-    fn add_next(&mut self, chosen: &mut BTreeSet<u32>, more: usize) {
-        let until = chosen.len() + more;
-        let around = self.since.range(self.hand..).chain(self.since.range(..self.hand));
-        let mut last = None;
-        for (unit, _) in around {
-            if chosen.len() >= until {
-                break;
-            }
-            chosen.insert(*unit);
-            last = Some(*unit);
-        }
-        self.hand = last.map_or(self.hand, |last| last.wrapping_add(1));
-    }
+    last
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(syncer.due_at(), Some(10));
         assert_eq!(syncer.next(at(11)), [3, 5], "by place");
         syncer.cleaned(5);
-        syncer.rewritten(3, 11);
+        syncer.again(3, 11);
         assert_eq!(syncer.next(at(12)), [9]);
         syncer.cleaned(9);
         assert_eq!(syncer.due_at(), Some(21));
@@ -304,13 +304,21 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_clean_units_do_not_pile_up() {
-        let mut syncer = Syncer::new(&settings());
-        for now in 0..10_000 {
-            syncer.dirtied(1, 10, now);
-            syncer.cleaned(1);
-        }
-        assert!(syncer.by_age.len() < 100);
-        assert_eq!(syncer.dirty(), 0);
+    fn units_that_cannot_be_copied_do_not_keep_others_back() {
+        let mut syncer =
+            dirty(&SyncerSettings { period_ns: Some(0), ..settings() }, &[1, 2, 3, 4, 5, 6]);
+        (1..5).for_each(|unit| syncer.wants(unit));
+        assert_eq!(syncer.next(at(9)), [1, 2, 3, 4]);
+        (1..3).for_each(|unit| syncer.again(unit, 9));
+        (3..5).for_each(|unit| syncer.passed(unit));
+        assert_eq!(syncer.next(at(9)), [1, 2, 5, 6]);
+        assert_eq!(syncer.next(at(9)), [3, 4, 5, 6], "those that were passed come again");
+    }
+
+    #[test]
+    fn beyond_the_bound_and_a_round_no_write_is_admitted() {
+        let half = SyncerSettings { most_dirty: 0.2, ..settings() };
+        assert!(dirty(&half, &[1, 2, 3, 4, 5]).admits(10));
+        assert!(!dirty(&half, &[1, 2, 3, 4, 5, 6]).admits(10));
     }
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fixed scenarios of write-back with a syncer: what random histories show rarely, or not at all.
 
-use larder_core::config::{Choices, Durability, Placement, WritePolicy};
-use larder_core::exec::{MILLISECOND, Nanos};
+use larder_core::config::{Choices, Durability, Limits, Placement, WritePolicy};
+use larder_core::exec::{MILLISECOND, Nanos, SECOND};
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::journal::entry::Entry;
 use larder_core::journal::layout::Layout;
 use larder_core::journal::record::{Block, LogEnd, Record, pack};
 use larder_core::policy::syncer::SyncerSettings;
 use larder_core::request::Kind;
+use larder_core::shape::Shape;
+use larder_model::Jitter;
 
+use crate::device::SimDevice;
 use crate::scenario::{choices_of, plain_world, read_unit};
-use crate::world::World;
+use crate::world::{World, lawful};
 
 const PAGE: u64 = 4096;
 
@@ -63,6 +67,37 @@ pub fn a_flush_without_a_journal_writes_back() -> Result<(), String> {
         bytes if bytes == 8 * PAGE => Ok(()),
         bytes => Err(format!("a FLUSH was answered when the origin had {bytes} bytes of 8 pages")),
     }
+}
+
+/// Rule 11: more pages than the records of the log hold are admitted before a FLUSH; it is answered, and so is the next one.
+pub fn a_flush_logs_more_than_the_log_holds() -> Result<(), String> {
+    let choices = Choices { durability: Durability::Journal, ..volatile() };
+    let (pages, page) = (3_000, choices.unit_bytes);
+    let shape = Shape::new(pages * page, page, 1);
+    // 32 blocks of 21 pages.
+    let plan = UnitsPlan::of(Frame::BARE, shape, pages, 512, &choices, 16 << 10);
+    let device = |seed| SimDevice::new(Box::new(Jitter::new(seed, 50_000, 100_000)), None, seed, 1);
+    let limits = Limits { checkpoint: 3600 * SECOND, ..Limits::default() };
+    let mut world = World::new(device(1), shape.origin_bytes, &lawful(&choices), &limits);
+    world.attach_journaled(device(2), &plan, 7, &[None]);
+    for round in 0..2 {
+        (0..pages).for_each(|page| ask(&mut world, Kind::Write { fua: false }, page));
+        world.request(0, Kind::Flush, 0, 0, &[]);
+        let until = world.now() + 600 * SECOND;
+        let answered = loop {
+            match world.next_finished() {
+                Some(done) => break done.result.is_ok(),
+                None if world.now() >= until || !world.advance(until) => break false,
+                None => {}
+            }
+        };
+        if !answered {
+            return Err(format!(
+                "FLUSH {round} of {pages} admitted pages was not answered, or failed"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Rule 9: the two records of a dirty unit are in one block of the log, so that no crash makes it clean.

@@ -29,6 +29,7 @@ fn torture_catches_every_mutant() {
     assert_eq!(synced::a_cache_full_of_dirty_pages_admits_again(), Ok(()));
     assert_eq!(synced::a_flush_without_a_journal_writes_back(), Ok(()));
     assert_eq!(synced::a_dirty_unit_is_logged_in_one_block(), Ok(()));
+    assert_eq!(synced::a_flush_logs_more_than_the_log_holds(), Ok(()));
     assert!(scenario::an_unusable_log_loses_nothing_of_the_others().is_ok());
     assert_eq!(scenario::a_refused_trim_returns_no_older_bytes(), Ok(()));
     assert_eq!(scenario::a_flush_does_not_count_on_a_replacement(), Ok(()));

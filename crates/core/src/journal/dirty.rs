@@ -20,12 +20,13 @@ use std::rc::Rc;
 use super::base::{Base, Journal};
 use super::checkpoint::{self, Checkpointed};
 use super::log::{Log, LogFailed, Ticket};
-use super::record::Record;
+use super::record::{HEADER, Record};
 use crate::cache::units::dirty_flash::DirtyFlash;
 use crate::cache::units::dirty_map::DirtyMap;
 use crate::cache::units::mixed::Left;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
+use crate::exec::WaitList;
 use crate::mutant;
 use crate::pages::Pages;
 use crate::request::Errno;
@@ -43,10 +44,20 @@ pub(crate) struct DirtyJournal {
     admissions: Cell<u64>,
     /// Ticket of the last record of an admitted unit.
     kept: Cell<Ticket>,
+    /// A FLUSH logs a part of them; the others wait.
+    keeping: Cell<bool>,
+    kept_one: WaitList,
     /// Whether dirty regions are logged.
     dirty_log: bool,
     /// Whether the state on flash has all units as wholly dirty.
     all_dirty: Cell<bool>,
+}
+
+/// Units in a block of the log, each with a state and its dirty regions.
+fn pairs_in_block(block_bytes: u64) -> usize {
+    let pair = Record::Touch { slot: 0, mask: 0 }.bytes()
+        + Record::State { slot: 0, unit: 0, bits: Box::default() }.bytes();
+    (block_bytes as usize - HEADER) / pair
 }
 
 impl DirtyJournal {
@@ -67,6 +78,8 @@ impl DirtyJournal {
             admitted: RefCell::default(),
             admissions: Cell::new(0),
             kept: Cell::new(0),
+            keeping: Cell::new(false),
+            kept_one: WaitList::default(),
             dirty_log,
             all_dirty: Cell::new(!dirty_log && mutant::is_active("all-dirty-early")),
         });
@@ -121,13 +134,34 @@ impl DirtyJournal {
     }
 
     /// Logs those of the units that still are where they were, and waits until all that were admitted before are logged durably.
-    /// Since the list was made, flash was flushed without a loss; the origin too, for those that are clean.
+    /// Since the list was made, flash was flushed without a loss; the origin too, for those that are clean. A part of the log
+    /// at a time: more would not fit into the log of a checkpoint in progress.
     pub(crate) async fn keep(&self, admitted: &[(u32, u64)]) -> Result<(), Errno> {
         if mutant::is_active("flush-forgets-admitted") {
             return Ok(());
         }
-        self.log_admitted(admitted);
-        self.log().durable(self.kept.get()).await.map_err(|LogFailed| Errno::EIO)
+        let durable =
+            async || self.log().durable(self.kept.get()).await.map_err(|LogFailed| Errno::EIO);
+        for part in admitted.chunks(self.at_a_time()) {
+            while self.keeping.replace(true) {
+                self.kept_one.wait(&self.base.cx.exec).await;
+            }
+            self.log_admitted(part);
+            let done = durable().await;
+            self.keeping.set(false);
+            self.kept_one.wake_all(&self.base.cx.exec);
+            done?;
+        }
+        durable().await
+    }
+
+    /// Units that are logged at a time: their records take a quarter of the log.
+    fn at_a_time(&self) -> usize {
+        let layout = &self.log().layout;
+        if mutant::is_active("admitted-beyond-the-log") {
+            return usize::MAX;
+        }
+        (layout.log_blocks as usize / 4).max(1) * pairs_in_block(layout.block_bytes)
     }
 
     fn log_admitted(&self, admitted: &[(u32, u64)]) {
@@ -173,8 +207,9 @@ impl Journal for DirtyJournal {
     }
 
     fn is_settled(&self) -> bool {
-        let kept = self.admitted.borrow().is_empty() || self.log().has_failed();
-        kept && self.base.is_settled()
+        // What flash has lost cannot be logged.
+        let lost = |slot: &u32| self.slots.writes.has_lost(*slot);
+        self.admitted.borrow().keys().all(lost) && self.base.is_settled()
     }
 
     /// Nothing: [`clean`](Self::clean) and [`keep`](Self::keep) log units.
@@ -237,20 +272,29 @@ impl Checkpointed for DirtyJournal {
         Ok(doubts == *before || mutant::is_active("checkpoint-trusts-lost-payload"))
     }
 
-    /// Logs all units that were admitted, without a wait until that is durable: this task makes room in a full log.
+    /// Logs the units that were admitted, a part of the log at a time. It does not wait for a full log: this task makes room.
+    ///
+    /// Dirty ones first: they need no flush of the origin, which may take long, or fail.
     async fn log_batch(&self) -> Result<bool, LogFailed> {
         // Of a lost sector the flush covers nothing, also if it is written again meanwhile.
         let (mut admitted, losses) = (self.admitted(), self.slots.writes.losses());
         admitted.retain(|(slot, _)| !self.slots.writes.has_lost(*slot));
-        if admitted.is_empty() {
+        admitted.truncate(self.at_a_time());
+        if admitted.is_empty() || !self.log().is_durable(self.kept.get()) {
             return Ok(false);
         }
-        if admitted.iter().any(|(slot, _)| self.dirty.mask(*slot) == 0) {
-            self.base.cx.origin.make_durable().await.map_err(|_| LogFailed)?;
-        }
         self.slots.make_durable().await.map_err(|_| LogFailed)?;
-        if losses == self.slots.writes.losses() {
-            self.log_admitted(&admitted);
+        if losses != self.slots.writes.losses() {
+            return Ok(false);
+        }
+        let is_dirty = |one: &(u32, u64)| self.dirty.mask(one.0) != 0;
+        let (dirty, clean): (Vec<_>, Vec<_>) = admitted.into_iter().partition(is_dirty);
+        self.log_admitted(&dirty);
+        if clean.is_empty() || self.log().room() == 0 {
+            return Ok(false);
+        }
+        if self.base.cx.origin.make_durable().await.is_ok() {
+            self.log_admitted(&clean);
         }
         Ok(false)
     }

@@ -15,7 +15,7 @@ use crate::checksum::crc32c;
 use crate::mutant;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LLog");
-const HEADER: usize = 48;
+pub(super) const HEADER: usize = 48;
 const STATE: u8 = 1;
 const TOUCH: u8 = 2;
 const DROP: u8 = 3;
@@ -23,7 +23,8 @@ const DROP: u8 = 3;
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The slot holds the unit, or single pages ([`SINGLES`](super::entry::SINGLES)), with exactly these valid; they are durable on both devices, and none is dirty.
+    /// The slot holds the unit, or single pages ([`SINGLES`](super::entry::SINGLES)), with exactly these valid; they are durable on both devices, and none is dirty
+    /// (a unit that was admitted dirty has a touched record in the same block).
     State {
         /// The slot.
         slot: u32,
@@ -47,7 +48,7 @@ pub enum Record {
 }
 
 impl Record {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Self::State { bits, .. } => 9 + bits.len(),
             Self::Touch { .. } => 13,

@@ -31,6 +31,11 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         synced::a_flush_without_a_journal_writes_back,
     ),
     (
+        "admitted-beyond-the-log",
+        "11: a full log is never written again",
+        synced::a_flush_logs_more_than_the_log_holds,
+    ),
+    (
         "state-apart-from-dirty",
         "9: a crash makes a dirty unit clean",
         synced::a_dirty_unit_is_logged_in_one_block,

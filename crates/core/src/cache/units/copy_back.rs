@@ -20,8 +20,11 @@ use crate::pages::{Pages, REGIONS};
 use crate::population::step::populate_whole;
 use crate::request::Errno;
 
-/// Bytes of the units that a clear cleans with one flush of the origin.
+/// Bytes and number of the units that a clear cleans with one flush of the origin, while their clients wait.
 const BATCH_BYTES: u64 = 8 << 20;
+const BATCH: u64 = 64;
+/// Writes of the origin at the same time, where no pace is kept.
+pub(super) const TOGETHER: usize = 16;
 
 /// A part of a unit that is dirty.
 struct Part {
@@ -163,9 +166,12 @@ impl WriteBack {
         }
         for runs in runs.chunks(together) {
             let copied = each(runs.iter().map(|run| self.copy_run(run)).collect()).await;
-            for (run, copied) in runs.iter().zip(copied) {
-                let Err(errno) = copied else { continue };
-                failed.extend(run.iter().map(|part| (part.of, errno)));
+            let refused = runs.iter().zip(copied).filter(|(_, copied)| copied.is_err());
+            // What one part fails for is no reason against its neighbours.
+            for part in refused.flat_map(|(run, _)| run.chunks(1)) {
+                if let Err(errno) = self.copy_run(part).await {
+                    failed.push((part[0].of, errno));
+                }
             }
         }
         failed
@@ -231,7 +237,7 @@ impl WriteBack {
         if evict && !mutant::is_active("admitted-while-leaving") {
             self.admits.set(false);
         }
-        let batch = (BATCH_BYTES / cx.shape.unit_bytes).max(1) as usize;
+        let batch = (BATCH_BYTES / cx.shape.unit_bytes).clamp(1, BATCH) as usize;
         let (mut next, mut result) = (0, Ok(()));
         while next < table.slots() {
             let slots: Vec<u32> = if evict {
@@ -272,21 +278,36 @@ impl WriteBack {
     /// Copies the dirty regions of some slots to the origin, and evicts their units.
     async fn empty(&self, slots: Vec<u32>) -> Result<(), Errno> {
         let mut result = Ok(());
-        for slot in slots {
-            result = result.and(self.write_back_and_evict(slot).await);
+        if !mutant::is_active("leave-without-write-back") {
+            result = self.clean(slots.clone()).await;
         }
-        result
+        for slot in slots {
+            self.slots.writes.unheld(slot).await;
+            let is_clean =
+                self.dirty.mask(slot) == 0 || mutant::is_active("leave-without-write-back");
+            if self.units.table.unit_of(slot).is_none() || !is_clean {
+                continue; // evicted since flash lost it, or not copied
+            }
+            if self.evict(slot) {
+                self.units.cx.stats.add(|c| c.evictions += 1);
+            } else {
+                result = Err(Errno::EIO); // pinned, although the gate keeps clients out
+            }
+        }
+        result.and(self.evictions_end().await)
     }
 
     /// Copies the dirty regions of some slots to the origin; their units stay cached.
     async fn clean(&self, slots: Vec<u32>) -> Result<(), Errno> {
-        let (mut copied, mut result) = (Vec::new(), Ok(()));
-        for slot in slots {
-            match self.write_back(slot).await {
-                Ok(()) => copied.push(slot),
-                Err(errno) => result = Err(errno),
-            }
-        }
+        let mut units: Vec<(SlotPin, u32)> =
+            slots.into_iter().filter_map(|slot| self.units.table.pin_used(slot)).collect();
+        units.sort_unstable_by_key(|(_, unit)| *unit);
+        let failed = self.copy(&units, TOGETHER).await;
+        let mut result = failed.first().map_or(Ok(()), |(_, errno)| Err(*errno));
+        let is_copied = |of: &usize| failed.iter().all(|(failed, _)| failed != of);
+        let copied: Vec<u32> =
+            (0..units.len()).filter(is_copied).map(|of| units[of].0.slot()).collect();
+        drop(units);
         if mutant::is_active("clean-before-flush") {
             self.units.cx.origin.make_durable().await?;
         } else {
@@ -297,10 +318,10 @@ impl WriteBack {
             let Some(unit) = self.units.table.unit_of(slot) else { continue };
             // A flush that failed lost it on flash after it was copied to the origin.
             if self.slots.writes.has_lost(slot) {
-                self.evict_durably(slot).await?;
+                result = result.and(self.evict_durably(slot).await);
                 continue;
             }
-            ticket = ticket.max(self.is_clean(slot, unit));
+            ticket = ticket.max(self.made_clean(slot, unit));
         }
         match (&self.units.journal, ticket) {
             (Some(journal), Some(ticket)) => {
@@ -312,7 +333,7 @@ impl WriteBack {
     }
 
     /// A unit is clean, and durable on both devices.
-    pub(super) fn is_clean(&self, slot: u32, unit: u32) -> Option<Ticket> {
+    pub(super) fn made_clean(&self, slot: u32, unit: u32) -> Option<Ticket> {
         self.cleaned(slot, unit);
         self.units.journal.as_ref().map(|journal| journal.clean(slot, unit))
     }

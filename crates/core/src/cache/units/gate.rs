@@ -3,13 +3,14 @@
 //! counter and a bit per segment).
 //!
 //! Invariants: no client is inside a shut unit; a client that enters one waits until it is opened. One task at a time keeps a
-//! unit shut. A handful of units are shut at a time, and only units in use have a count.
+//! unit shut. At most 64 units are shut at a time by a clear, one by a miss, two by an
+//! exchange; only units in use have a count.
 //!
 //! The syncer enters like a client, but only where none is: what it copies is then no older than the last change that ended,
 //! and no other task shuts the unit under it. Clients do not wait for it.
 //!
 //! Why clean caches need none: the origin holds all data, and claims keep a population from validating stale pages
-//! (`claims.rs`). Why shutting polls: it is rare that it must wait, and it must time out on clients that hang.
+//! (`claims.rs`). Why shutting polls: it rarely has to wait, and must time out on clients that hang.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,9 +121,12 @@ impl<G: Guard> Shut<G> {
 
 impl<G: Guard> Drop for Shut<G> {
     fn drop(&mut self) {
-        for unit in self.units.clone() {
-            self.open(unit);
-        }
+        let mut state = self.gate.0.state.borrow_mut();
+        self.units.iter().for_each(|unit| {
+            state.shut.remove(unit);
+        });
+        drop(state);
+        self.gate.0.waiting.wake_all(&self.exec);
     }
 }
 

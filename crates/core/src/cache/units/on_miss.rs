@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Units that a miss admits under write-back (flashcache and bcache in SCE 4.4): units of a page.
 //!
-//! **A write that covers a unit**: shut the unit; take a slot; write flash; answer. No record is waited for. The next FLUSH
+//! **A write that covers a unit**: shut the unit; take a slot; write flash; answer. It waits for no record of the unit itself. The next FLUSH
 //! flushes flash and then logs the unit as dirty, so recovery finds no slot whose data is not durable. A crash before that
 //! leaves the origin's older bytes, as the loss of a disk's write cache does.
 //!
@@ -22,7 +22,7 @@ use crate::buf::Buf;
 use crate::cache::pass_through;
 use crate::claims::Claim;
 use crate::exec::{IoKind, MILLISECOND};
-use crate::journal::{Journal as _, LogFailed};
+use crate::journal::{Journal as _, Log, LogFailed};
 use crate::mutant;
 use crate::origin::Use;
 use crate::pages::PageSet;
@@ -51,7 +51,10 @@ impl WriteBack {
                 cx.population.missed(missed, self.units.free_ratio(), &cx.exec)
             }
         };
-        let Some(Inline { client_waits }) = inline.filter(|_| self.may_admit(place)) else {
+        // Of several reads of a page at the same time the first admits it.
+        let is_first = || !cx.claims.any(u64::from(place.unit), &place.pages);
+        let inline = inline.filter(|_| self.may_admit(place) && is_first());
+        let Some(Inline { client_waits }) = inline else {
             return pass_through::read_origin(cx, tag, place, buf).await;
         };
         let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
@@ -76,13 +79,20 @@ impl WriteBack {
     fn may_admit(&self, place: &Place) -> bool {
         let (units, block) = (&self.units, self.units.block_bytes());
         let whole = place.within == 0 && place.len == units.cx.shape.unit_bytes;
-        whole && place.len.is_multiple_of(block) && self.admits.get() && units.flash.usable()
+        let works = units.flash.usable()
+            && !units.flash.is_failing()
+            && !units.log().is_some_and(Log::has_failed);
+        whole && place.len.is_multiple_of(block) && self.admits.get() && works
     }
 
     /// Whether a change of a unit that is not cached admits it.
     pub(super) fn admits_write(&self, place: &Place, kind: IoKind) -> bool {
         let writes = matches!(kind, IoKind::Write { .. });
-        writes && self.units.cx.population.admits_write() && self.may_admit(place)
+        let slots = self.units.table.slots();
+        writes
+            && self.units.cx.population.admits_write()
+            && self.syncer.policy.borrow().admits(slots)
+            && self.may_admit(place)
     }
 
     /// Writes a unit to a slot; to where it is if it was admitted meanwhile, or there is no slot.
@@ -94,7 +104,10 @@ impl WriteBack {
     ) -> Result<(), Errno> {
         let cx = &self.units.cx;
         let shut = self.gate.shut(vec![place.unit], PATIENCE, &cx.exec).await;
+        // A change of the page that began before may still arrive on the origin, and must not follow the syncer's copy.
+        let is_alone = !cx.claims.any(u64::from(place.unit), &place.pages);
         if shut.is_some()
+            && is_alone
             && self.admits.get()
             && self.units.table.slot_of(place.unit).is_none()
             && let Some(pin) = self.new_slot(place.unit)
@@ -176,8 +189,7 @@ impl WriteBack {
     /// The slot of a clean unit to evict for another. The syncer learns which dirty ones come before it.
     fn clean_victim(&self, unit: u32, passed: &mut Vec<u32>) -> Option<u32> {
         let (table, exec) = (&self.units.table, &self.units.cx.exec);
-        let most = PASSED.max(table.evicts_together() as usize);
-        while passed.len() < most {
+        while passed.len() < PASSED {
             let may_evict = |slot: u32, owner: u32| {
                 let is_used = self.gate.is_busy(owner) || self.slots.writes.is_held(slot);
                 !is_used && !passed.contains(&slot)

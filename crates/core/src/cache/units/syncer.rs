@@ -13,18 +13,26 @@ use std::rc::{Rc, Weak};
 
 use larder_policy::syncer::SyncNow;
 
+use super::copy_back::TOGETHER;
 use super::gate::Pass;
 use super::table::SlotPin;
 use super::write_back::{PATIENCE, WriteBack};
 use crate::exec::{MILLISECOND, Nanos, SECOND};
 use crate::mutant;
 
-/// Writes of the origin at the same time.
-const TOGETHER: usize = 16;
 /// Pause after a round whose units were all in use.
 const BUSY: Nanos = MILLISECOND;
 /// Pause after a round in which a device failed.
 const FAILED: Nanos = SECOND / 10;
+
+/// When the next round begins.
+enum Next {
+    AtOnce,
+    /// After a pause, whatever clients do meanwhile.
+    After(Nanos),
+    /// After this time, or when a client makes a unit due.
+    WhenDue(Nanos),
+}
 
 /// A unit that is being copied.
 struct Copying {
@@ -41,32 +49,33 @@ pub(crate) async fn run(cache: Weak<WriteBack>) {
         if cache.units.flash.closed() {
             return;
         }
-        let pause = cache.round().await;
+        let next = cache.round().await;
         let (wake, exec) = (Rc::clone(&cache.syncer.wake), cache.units.cx.exec.clone());
         drop(cache);
-        match pause {
-            0 => {}
-            pause => wake.wait_for(pause, &exec).await,
+        match next {
+            Next::AtOnce => {}
+            Next::After(pause) => exec.sleep(pause).await,
+            Next::WhenDue(rest) => wake.wait_for(rest, &exec).await,
         }
     }
 }
 
 impl WriteBack {
-    /// One round; returns how long to wait for the next.
-    async fn round(&self) -> Nanos {
+    /// One round.
+    async fn round(&self) -> Next {
         // A failed flush of the origin is final: nothing becomes clean any more.
         let unflushable = self.units.cx.origin.flush_failed().is_some();
         if self.syncer.stopped.get() || unflushable || !self.units.flash.usable() {
-            return SECOND;
+            return Next::WhenDue(SECOND);
         }
         let due = self.due();
         if due.is_empty() {
-            return self.rest();
+            return Next::WhenDue(self.rest());
         }
         self.syncer.copying.set(true);
-        let pause = self.sync(due).await;
+        let next = self.sync(due).await;
         self.syncer.copying.set(false);
-        pause
+        next
     }
 
     fn due(&self) -> Vec<u32> {
@@ -77,19 +86,19 @@ impl WriteBack {
 
     /// How long nothing is due.
     fn rest(&self) -> Nanos {
-        let (cx, mut policy) = (&self.units.cx, self.syncer.policy.borrow_mut());
+        let (cx, policy) = (&self.units.cx, self.syncer.policy.borrow());
         let due = policy.due_at().map(|at| at.saturating_sub(cx.exec.now()));
         let idle = policy.settings().idle_ns.filter(|_| policy.dirty() > 0);
         let idle = idle.and_then(|idle| cx.busy_for(idle));
         due.into_iter().chain(idle).chain([SECOND]).min().unwrap_or(SECOND).max(1)
     }
 
-    /// Copies units to the origin, and makes those clean that were not changed meanwhile. Returns the pause after it.
-    async fn sync(&self, units: Vec<u32>) -> Nanos {
+    /// Copies units to the origin, and makes those clean that were not changed meanwhile.
+    async fn sync(&self, units: Vec<u32>) -> Next {
         let mut copying: Vec<Copying> =
             units.into_iter().filter_map(|unit| self.begin_copy(unit)).collect();
         if copying.is_empty() {
-            return BUSY;
+            return Next::After(BUSY);
         }
         let pins: Vec<(SlotPin, u32)> =
             copying.iter().map(|one| (one.pin.clone(), one.unit)).collect();
@@ -97,28 +106,26 @@ impl WriteBack {
         drop(pins);
         let early = mutant::is_active("synced-before-durable");
         if !early && self.flush_copy().await.is_err() {
-            return FAILED;
+            return Next::After(SECOND);
         }
+        let now = self.units.cx.exec.now();
         let mut lost = Vec::new();
         for (at, one) in copying.drain(..).enumerate() {
             let slot = one.pin.slot();
             let unchanged = self.dirty.change(slot) == Some(one.change);
-            if failed.iter().any(|(of, _)| *of == at) {
-                continue;
-            }
-            if !unchanged && !mutant::is_active("synced-over-newer") {
-                let now = self.units.cx.exec.now();
-                self.syncer.policy.borrow_mut().rewritten(one.unit, now);
+            let failed = failed.iter().any(|(of, _)| *of == at);
+            if failed || !unchanged && !mutant::is_active("synced-over-newer") {
+                self.syncer.policy.borrow_mut().again(one.unit, now);
             } else if self.slots.writes.has_lost(slot) {
                 lost.push((slot, one.unit, one.change));
             } else {
-                self.is_clean(slot, one.unit);
+                self.made_clean(slot, one.unit);
             }
         }
-        for lost in lost {
-            self.drop_lost_copy(lost).await;
+        for one in lost {
+            self.drop_lost_copy(one).await;
         }
-        if failed.is_empty() { 0 } else { FAILED }
+        if failed.is_empty() { Next::AtOnce } else { Next::After(FAILED) }
     }
 
     /// Enters a dirty unit, if no client is in it.
@@ -127,7 +134,10 @@ impl WriteBack {
             self.syncer.policy.borrow_mut().cleaned(unit);
             return None;
         };
-        let _pass = self.gate.enter_alone(unit)?;
+        let Some(_pass) = self.gate.enter_alone(unit) else {
+            self.syncer.policy.borrow_mut().passed(unit);
+            return None;
+        };
         let change = self.dirty.change(slot)?;
         let (pin, _) = self.units.table.pin_used(slot)?;
         Some(Copying { pin, unit, change, _pass })

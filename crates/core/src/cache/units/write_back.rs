@@ -277,10 +277,11 @@ impl WriteBack {
             flushed = self.slots.flush().await;
         }
         let kept = match self.units.journal.as_ref().zip(admitted) {
-            Some((journal, mut admitted)) if result.and(flushed).is_ok() => {
+            Some((journal, mut admitted)) if flushed.is_ok() => {
                 // A clean unit is logged only if the origin has it durably.
                 let settled = |one: &(u32, u64)| {
-                    self.dirty.mask(one.0) != 0 || before.binary_search(one).is_ok()
+                    self.dirty.mask(one.0) != 0
+                        || result.is_ok() && before.binary_search(one).is_ok()
                 };
                 admitted.retain(settled);
                 journal.keep(&admitted).await
@@ -303,7 +304,7 @@ impl WriteBack {
 
     /// Waits until the drops of evicted units are durable. A FLUSH does not cover their old slots any more, so recovery must
     /// not use them.
-    async fn evictions_end(&self) -> Result<(), Errno> {
+    pub(super) async fn evictions_end(&self) -> Result<(), Errno> {
         match &self.units.journal {
             Some(journal) if !mutant::is_active("flush-before-drop") => {
                 journal.base().mapping.all_dropped().await.map_err(|LogFailed| Errno::EIO)
