@@ -67,7 +67,10 @@ fn what_cannot_be_is_one_line_that_says_what_can() {
         ("writes = 'up'", "accepted: async, through, around, back"),
         ("writes = 'back'", "accepted: write-back with periodic admission, or with units of 4 KiB"),
         ("sync_seconds = 1", "sync_seconds is for systems that write back"),
-        ("system = 'prwc'\nsync_seconds = -2", "sync_seconds = '-2' cannot be; accepted: -1 to 86400"),
+        (
+            "system = 'prwc'\nsync_seconds = -2",
+            "sync_seconds = '-2' cannot be; accepted: -1 to 86400",
+        ),
         ("system = 'prwc'\ndirty_share = 2", "dirty_share = '2' cannot be; accepted: 0 to 1"),
         ("durability = 'log'", "durability = 'log' cannot be; accepted: journal, volatile"),
         ("system = 'flashcache'\nreplacement = 'arc'", "accepted: lru, fifo"),
