@@ -3,7 +3,7 @@
 //!
 //! A fill claims its pages before its caller reads or writes them on the origin. If a write, trim or population claims one
 //! of them meanwhile, that page stays invalid: flash and origin may have ordered the two differently. [`Fill::write`] is
-//! the only place where pages become valid.
+//! the only place where pages become valid, except for units of a write-back cache that a miss admits (`on_miss.rs`).
 
 use std::cell::OnceCell;
 use std::rc::Rc;

@@ -112,18 +112,18 @@ impl Syncer {
         &self.settings
     }
 
-    /// The unit is dirty; it may have been before. Returns whether the task must look: more are dirty than the bound allows, or
-    /// only this one is.
+    /// The unit is dirty; it may have been before. Returns whether the task must look: with this unit more are dirty than the
+    /// bound allows, or it is the only one.
     pub fn dirtied(&mut self, unit: u32, slots: u32, now: u64) -> bool {
-        self.insert(unit, now);
-        self.since.len() == 1 || self.since.len() > self.allowed(slots)
+        let dirty = self.since.len() + 1;
+        self.insert(unit, now) && (dirty == 1 || dirty > self.allowed(slots))
     }
 
-    fn insert(&mut self, unit: u32, now: u64) {
-        if let Entry::Vacant(entry) = self.since.entry(unit) {
-            entry.insert(now);
-            self.by_age.insert((now, unit));
-        }
+    /// Returns whether it was clean.
+    fn insert(&mut self, unit: u32, now: u64) -> bool {
+        let Entry::Vacant(entry) = self.since.entry(unit) else { return false };
+        entry.insert(now);
+        self.by_age.insert((now, unit))
     }
 
     /// The unit is clean, or no longer cached.
@@ -158,12 +158,6 @@ impl Syncer {
         if self.since.contains_key(&unit) {
             self.wanted.insert(unit);
         }
-    }
-
-    /// Whether eviction wants slots of dirty units.
-    #[must_use]
-    pub fn is_wanted(&self) -> bool {
-        !self.wanted.is_empty()
     }
 
     /// How many units are dirty.
@@ -299,7 +293,6 @@ mod tests {
         for unit in [3, 5, 7, 9] {
             syncer.cleaned(unit);
         }
-        assert!(!syncer.is_wanted());
         assert_eq!(syncer.next(idle), [8]);
     }
 

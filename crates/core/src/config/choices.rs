@@ -399,18 +399,6 @@ impl Choices {
         }
     }
 
-    /// The same choices with metadata of another durability.
-    ///
-    /// # Errors
-    /// When dirty data would be lost with the metadata.
-    pub fn with_durability(mut self, other: Durability) -> Result<Self, &'static str> {
-        if other == Durability::Volatile && self.write.flash_owns() {
-            return Err("flash holds dirty data; accepted: journal");
-        }
-        self.durability = other;
-        Ok(self)
-    }
-
     /// The same choices with the slots' replacement by another policy.
     ///
     /// # Errors

@@ -279,16 +279,17 @@ impl Checkpointed for DirtyJournal {
         // Of a lost sector the flush covers nothing, also if it is written again meanwhile.
         let (mut admitted, losses) = (self.admitted(), self.slots.writes.losses());
         admitted.retain(|(slot, _)| !self.slots.writes.has_lost(*slot));
-        admitted.truncate(self.at_a_time());
         if admitted.is_empty() || !self.log().is_durable(self.kept.get()) {
             return Ok(false);
         }
+        let is_dirty = |one: &(u32, u64)| self.dirty.mask(one.0) != 0;
+        let (mut dirty, mut clean): (Vec<_>, Vec<_>) = admitted.into_iter().partition(is_dirty);
+        dirty.truncate(self.at_a_time());
+        clean.truncate(self.at_a_time() - dirty.len());
         self.slots.make_durable().await.map_err(|_| LogFailed)?;
         if losses != self.slots.writes.losses() {
             return Ok(false);
         }
-        let is_dirty = |one: &(u32, u64)| self.dirty.mask(one.0) != 0;
-        let (dirty, clean): (Vec<_>, Vec<_>) = admitted.into_iter().partition(is_dirty);
         self.log_admitted(&dirty);
         if clean.is_empty() || self.log().room() == 0 {
             return Ok(false);

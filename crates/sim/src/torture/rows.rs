@@ -44,6 +44,17 @@ const EVERYDAY: Profile = Profile {
     troubles: &[Trouble::None],
 };
 
+/// Troubles where flash owns data.
+const OWNED: &[Trouble] = &[
+    Trouble::None,
+    Trouble::None,
+    Trouble::None,
+    Trouble::FlashErrors,
+    Trouble::FlashSlow,
+    Trouble::OriginErrors,
+    Trouble::OriginFlushErrors,
+];
+
 /// Rows about pages that flash owns.
 const PAGES_OWNED: Profile =
     Profile { weight: 0, percent: 2, units: &[4 * KIB], slots: 1..9, rest: (12, 8), ..EVERYDAY };
@@ -145,15 +156,7 @@ pub const PROFILES: &[Profile] = &[
         takes: &[&WRITE_BACK],
         slots: 1..9,
         rest: (12, 8),
-        troubles: &[
-            Trouble::None,
-            Trouble::None,
-            Trouble::None,
-            Trouble::FlashErrors,
-            Trouble::FlashSlow,
-            Trouble::OriginErrors,
-            Trouble::OriginFlushErrors,
-        ],
+        troubles: OWNED,
         ..EVERYDAY
     },
     Profile {
@@ -435,15 +438,7 @@ pub const PROFILES: &[Profile] = &[
         name: "synced",
         what: "flash owns pages that each miss admits, until a syncer has copied them",
         takes: &[&SYNCED],
-        troubles: &[
-            Trouble::None,
-            Trouble::None,
-            Trouble::None,
-            Trouble::FlashErrors,
-            Trouble::FlashSlow,
-            Trouble::OriginErrors,
-            Trouble::OriginFlushErrors,
-        ],
+        troubles: OWNED,
         ..PAGES_OWNED
     },
     Profile {

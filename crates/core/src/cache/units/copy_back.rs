@@ -138,7 +138,14 @@ impl WriteBack {
         units: &[(SlotPin, u32)],
         together: usize,
     ) -> Vec<(usize, Errno)> {
-        let parts: Vec<Part> = units.iter().enumerate().flat_map(|at| self.parts(at)).collect();
+        let (mut failed, mut parts) = (Vec::new(), Vec::new());
+        for at in units.iter().enumerate() {
+            // Recovery must not find an older version of what the origin gets.
+            match self.unit_dropped(at.1.1).await {
+                Ok(()) => parts.extend(self.parts(at)),
+                Err(errno) => failed.push((at.0, errno)),
+            }
+        }
         let most = self.units.cx.limits.population_io_bytes;
         let adjoins = |run: &[Part], next: &Part| {
             let (first, last) = (&run[0], &run[run.len() - 1]);
@@ -149,19 +156,6 @@ impl WriteBack {
             match runs.last_mut().filter(|run| adjoins(run, &part)) {
                 Some(run) => run.push(part),
                 None => runs.push(vec![part]),
-            }
-        }
-        let mut failed = Vec::new();
-        // Recovery must not find an older version of what the origin gets.
-        if let Some(journal) = &self.units.journal {
-            for (of, (_, unit)) in units.iter().enumerate() {
-                let dropped = journal.base().mapping.unit_dropped(*unit).await;
-                if dropped.is_err() {
-                    failed.push((of, Errno::EIO));
-                }
-            }
-            if !failed.is_empty() {
-                return failed;
             }
         }
         for runs in runs.chunks(together) {

@@ -148,7 +148,8 @@ impl WriteBack {
                 Err(back) => buf = back,
             }
         }
-        self.miss(tag, (&place, request.passive), buf, pass).await;
+        // Boxed, so that the task of a hit does not have the size of a miss.
+        Box::pin(self.miss(tag, (&place, request.passive), buf, pass)).await;
     }
 
     /// Reads what only flash has, after an attempt failed.
@@ -213,15 +214,18 @@ impl WriteBack {
     ) -> Result<(), Errno> {
         let cx = &self.units.cx;
         let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
-        if let Some(journal) = &self.units.journal {
-            journal
-                .base()
-                .mapping
-                .unit_dropped(place.unit)
-                .await
-                .map_err(|LogFailed| Errno::EIO)?;
-        }
+        self.unit_dropped(place.unit).await?;
         cx.origin.change(Use::Client, kind, place.range(), buf).await
+    }
+
+    /// Waits until recovery does not find the unit in a slot that it left.
+    pub(super) async fn unit_dropped(&self, unit: u32) -> Result<(), Errno> {
+        match &self.units.journal {
+            Some(journal) => {
+                journal.base().mapping.unit_dropped(unit).await.map_err(|LogFailed| Errno::EIO)
+            }
+            None => Ok(()),
+        }
     }
 
     async fn change_on_flash(
@@ -264,14 +268,14 @@ impl WriteBack {
         if mutant::is_active("flush-skips-origin") {
             return Ok(());
         }
-        let admitted = || self.units.journal.as_ref().map(|journal| journal.admitted());
-        let before = admitted().unwrap_or_default();
+        let not_logged = || self.units.journal.as_ref().map(|journal| journal.admitted());
+        let before = not_logged().unwrap_or_default();
         let result = cx.origin.make_durable().await;
         // A detach has copied all dirty data to the origin, durably.
         if self.units.flash.closed() || mutant::is_active("flush-skips-flash") {
             return result;
         }
-        let admitted = admitted();
+        let admitted = not_logged();
         let mut flushed = self.slots.flush().await;
         if flushed.is_err() && self.drop_clean_losses().await {
             flushed = self.slots.flush().await;
