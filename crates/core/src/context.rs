@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a shard that all kinds of cache share and that survives a detach of flash: executor, origin, claims,
+//! The state of a shard that all kinds of cache share and that survives a detach of flash: executor, origins, claims,
 //! admission, counters, replies.
 
 use std::cell::{Cell, RefCell};
@@ -12,14 +12,14 @@ use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
 use crate::exec::{DevId, Exec, Nanos};
 use crate::flash::InFlight;
-use crate::origin::Origin;
+use crate::origins::Origins;
 use crate::out_of_use::Fence;
 use crate::population::demand::Population;
-use crate::population::pace::Pace;
 use crate::request::{Errno, MAX_PIECE_BYTES, Reply};
 use crate::runs::{Runs, Tag};
 use crate::shape::Shape;
 use crate::stats::Stats;
+use crate::volumes::Volumes;
 use crate::write_pool::WritePool;
 
 /// Shared state of a shard.
@@ -27,8 +27,7 @@ pub(crate) struct Context {
     pub exec: Exec<InFlight>,
     pub shape: Shape,
     pub limits: Limits,
-    pub origin: Origin,
-    pub pace: Rc<Pace>,
+    pub origins: Origins,
     pub population: Population,
     pub claims: Claims,
     pub pool: WritePool,
@@ -45,23 +44,22 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(
         shape: Shape,
+        volumes: Volumes,
         limits: Limits,
         admission: &AdmissionChoice,
         origin: DevId,
     ) -> Rc<Self> {
         let (exec, stats, events) = (Exec::default(), Rc::<Stats>::default(), Events::default());
-        let pace = Rc::new(Pace::new(&limits));
         // At least one piece, so that the pool admits a write.
         let pool = (limits.write_through_bytes / u64::from(shape.shards))
             .max(MAX_PIECE_BYTES.min(limits.write_through_bytes));
         Rc::new(Self {
-            origin: Origin::new(origin, (&exec, &stats, &events), &pace, shape.shard),
+            origins: Origins::new(volumes, &shape, &limits, origin, (&exec, &stats, &events)),
             population: Population::new(admission, &shape),
             pool: WritePool::new(pool),
             exec,
             shape,
             limits,
-            pace,
             claims: Claims::default(),
             fence: Fence::default(),
             stats,

@@ -45,6 +45,8 @@ pub enum Event {
     },
     /// A flush of the origin failed: every later one fails too.
     OriginFlushFailed {
+        /// The volume.
+        volume: u32,
         /// The error.
         errno: Errno,
     },
@@ -74,9 +76,12 @@ pub enum Event {
         /// The error.
         errno: Option<Errno>,
     },
-    /// This shard needs a flush of the origin. The volume's first shard makes all flushes, since it remembers a failed one;
+    /// This shard needs a flush of a volume's origin. The volume's first shard makes all flushes, since it remembers a failed one;
     /// the driver passes the result to [`origin_flushed`](crate::shard::Shard::origin_flushed).
-    NeedsOriginFlush,
+    NeedsOriginFlush {
+        /// The volume.
+        volume: u32,
+    },
     /// A page log is open.
     LogOpened {
         /// The device.

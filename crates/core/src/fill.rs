@@ -81,7 +81,7 @@ impl<'a, J: Journal> Fill<'a, J> {
         let (offset, len) = self.range(pages);
         let mut buf = Buf::with_len(pages.len() * PAGE);
         buf[len as usize..].fill(0);
-        self.units.cx.origin.read(why, offset, len, buf).await
+        self.units.cx.origins.read(why, offset, len, buf).await
     }
 
     /// Writes bytes to the slot, then validates those of the `valid` pages that do not conflict.

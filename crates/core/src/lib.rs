@@ -25,6 +25,7 @@ pub mod shape;
 pub mod shard;
 pub mod size;
 pub mod stats;
+pub mod volumes;
 
 mod bad_reads;
 mod bytes;
@@ -35,6 +36,7 @@ mod fill;
 mod flash;
 mod merge;
 mod origin;
+mod origins;
 mod out_of_use;
 mod population;
 mod ranges;

@@ -28,6 +28,28 @@ pub const SERVED: &str = "S6";
 
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
+    mutant(
+        "copy-crosses-volumes",
+        "14",
+        "dirty data at the end of one volume and at the begin of the next is written at once",
+    ),
+    mutant("flush-of-first-volume", "14", "a FLUSH flushes the origin of the first volume"),
+    mutant(
+        "failed-origin-ends-cache",
+        "14",
+        "a failed flush of one origin takes the cache from all volumes",
+    ),
+    mutant(
+        "closed-volume-logged",
+        "14",
+        "units of a volume whose origin could not be flushed are logged",
+    ),
+    mutant("share-not-kept", "14", "a volume takes slots beyond its share"),
+    mutant(
+        "refusing-origin-grows",
+        "14",
+        "dirty data of an origin that refuses it displaces what other volumes have",
+    ),
     mutant("write-keeps-valid", "3", "a write leaves its pages valid"),
     mutant("valid-before-flash", "3", "pages become valid before their flash write completed"),
     mutant("valid-after-flash-error", "3", "pages become valid although their flash write failed"),

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The origin device of a shard. Every operation on it goes through this file and states its [`Use`].
+//! The origin of one volume. Every operation on it goes through this file and states its [`Use`].
+//!
+//! An operation ends where the volume ends: of its padding ([`volumes`](crate::volumes)) a read returns zeroes, and a change
+//! does nothing.
 //!
 //! An operation has no time limit, except the read of data that flash has too, and its errors are returned unchanged. The
 //! pace of population learns from client operations and population reads only.
@@ -13,11 +16,13 @@
 //! flash has.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use larder_policy::balance::{Load, Meter};
 
 use crate::buf::Buf;
+use crate::config::Limits;
 use crate::event::{Event, Events};
 use crate::exec::{DevId, Ended, Exec, IoKind, Nanos, Signal, WaitList};
 use crate::flash::InFlight;
@@ -29,13 +34,16 @@ use crate::request::Errno;
 use crate::stats::Stats;
 use crate::unflushed::Unflushed;
 
-/// The origin of a shard.
+/// The origin of a volume, for one shard.
 pub(crate) struct Origin {
     dev: DevId,
+    volume: u32,
+    /// The volume's place in the space of the cache.
+    range: Range<u64>,
     exec: Exec<InFlight>,
     stats: Rc<Stats>,
     events: Events,
-    pace: Rc<Pace>,
+    pub(crate) pace: Pace,
     /// Whether this shard flushes for all.
     flushes: bool,
     /// Changes of this shard that have ended, and how many of them a flush covers. All changes of an earlier run count as
@@ -60,16 +68,19 @@ pub(crate) struct Origin {
 impl Origin {
     pub(crate) fn new(
         dev: DevId,
+        (volume, range): (u32, Range<u64>),
         (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
-        pace: &Rc<Pace>,
+        limits: &Limits,
         shard: u32,
     ) -> Self {
         Self {
             dev,
+            volume,
+            range,
             exec: exec.clone(),
             stats: Rc::clone(stats),
             events: events.clone(),
-            pace: Rc::clone(pace),
+            pace: Pace::new(limits),
             flushes: shard == 0,
             changes: Cell::new(1),
             durable: Cell::new(0),
@@ -83,6 +94,11 @@ impl Origin {
             distrusted: Cell::new(false),
             meter: RefCell::default(),
         }
+    }
+
+    /// The number of its volume.
+    pub(crate) fn volume(&self) -> u32 {
+        self.volume
     }
 
     /// The load of client reads.
@@ -172,7 +188,16 @@ impl Origin {
         op: Op,
         limit: Option<Nanos>,
     ) -> (Result<(), Errno>, Option<Buf>) {
-        let Op { kind, offset, len, buf } = op;
+        let Op { kind, offset, len: asked, mut buf } = op;
+        let len = self.range.end.saturating_sub(offset).min(asked);
+        if len < asked {
+            if let Some(padding) = buf.as_mut().filter(|_| kind == IoKind::Read) {
+                padding[len as usize..asked as usize].fill(0);
+            }
+            if len == 0 {
+                return (Ok(()), buf);
+            }
+        }
         self.stats.add(|c| match kind {
             IoKind::Read => {
                 c.origin_reads += 1;
@@ -217,11 +242,12 @@ impl Origin {
         if let Some(errno) = self.failed.get() {
             return Err(errno);
         }
-        let (result, _) = self.io(Use::Unpaced, IoKind::Flush, (0, 0), None).await;
+        let place = (self.range.start, self.range.end - self.range.start);
+        let (result, _) = self.io(Use::Unpaced, IoKind::Flush, place, None).await;
         if let Err(errno) = result
             && self.failed.replace(Some(errno)).is_none()
         {
-            self.events.emit(Event::OriginFlushFailed { errno });
+            self.events.emit(Event::OriginFlushFailed { volume: self.volume, errno });
         }
         result
     }
@@ -269,7 +295,7 @@ impl Origin {
 
     /// Requests a flush from the first shard.
     async fn relay(&self) -> Result<(), Errno> {
-        self.events.emit(Event::NeedsOriginFlush);
+        self.events.emit(Event::NeedsOriginFlush { volume: self.volume });
         self.relayed.wait(&self.exec).await;
         if self.relayed_result.get().is_err() {
             self.distrust();

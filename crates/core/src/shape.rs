@@ -7,6 +7,8 @@
 //! the shards. With a journal and several shards a stripe is always one unit: metadata on flash contains a shard's own
 //! numbers of units, and a flash that was formatted earlier must keep them.
 
+use std::ops::Range;
+
 use crate::buf::PAGE;
 use crate::pages::{self, Pages};
 use crate::request::{MAX_PIECE_BYTES, Piece, Request, pieces};
@@ -127,6 +129,15 @@ impl Shape {
         (self.unit_bytes / PAGE as u64) as u32
     }
 
+    /// The shard's own numbers of its units in a range that begins at a stripe, up to the end of the last stripe.
+    pub(crate) fn units_in(&self, bytes: &Range<u64>) -> Range<u32> {
+        let (shards, shard) = (u64::from(self.shards), u64::from(self.shard));
+        let own = |stripes: u64| stripes.saturating_sub(shard).div_ceil(shards);
+        let first = own(bytes.start / self.stripe_bytes()) * u64::from(self.stripe_units);
+        let end = own(bytes.end.div_ceil(self.stripe_bytes())) * u64::from(self.stripe_units);
+        first as u32..end.min(self.units()) as u32
+    }
+
     /// First byte on the volume of the shard's own unit number.
     #[must_use]
     pub fn unit_offset(&self, own: u32) -> u64 {
@@ -186,6 +197,22 @@ mod tests {
                 }
             }
             assert_eq!(found, vec![1; units as usize], "{units} units, {shards} shards, {stripe}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_stripes_has_the_units_that_lie_in_it() {
+        for (shards, stripe) in [(1, 1), (2, 1), (3, 4)] {
+            let shape = Shape::new(40 * 4096, 4096, shards).striped(stripe);
+            for (from, to) in [(0_u64, 40_u64), (0, 8), (8, 20), (16, 37), (36, 40)] {
+                for shard in (0..shards).map(|shard| shape.of_shard(shard)) {
+                    let end = to.next_multiple_of(u64::from(stripe)).min(40);
+                    let bytes = from * 4096..to * 4096;
+                    let lies = |own: &u32| (from..end).contains(&(shard.unit_offset(*own) / 4096));
+                    let wanted: Vec<u32> = (0..shard.units() as u32).filter(lies).collect();
+                    assert_eq!(shard.units_in(&bytes).collect::<Vec<_>>(), wanted, "{from} {to}");
+                }
+            }
         }
     }
 

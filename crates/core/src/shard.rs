@@ -25,6 +25,7 @@ use crate::request::{Errno, Kind, Reply, Request};
 use crate::runs::{Tag, parts};
 use crate::shape::Shape;
 use crate::stats::Counters;
+use crate::volumes::Volumes;
 
 /// One shard of a volume.
 pub struct Shard {
@@ -33,11 +34,26 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// A shard in pass-through over the origin device.
+    /// A shard of a volume that has its cache to itself, in pass-through over the origin device.
     #[must_use]
     pub fn new(shape: Shape, spec: &CacheSpec, limits: Limits, origin: DevId) -> Self {
+        Self::shared(shape, Volumes::one(shape.origin_bytes), spec, limits, origin)
+    }
+
+    /// A shard of a cache that these volumes share, in pass-through over their origins. The shape has the bytes of the whole
+    /// space. `origins` stands for all of them: the offset of an operation lies in the volume that it concerns, and a flush has
+    /// the range of its volume.
+    #[must_use]
+    pub fn shared(
+        shape: Shape,
+        volumes: Volumes,
+        spec: &CacheSpec,
+        limits: Limits,
+        origins: DevId,
+    ) -> Self {
+        assert_eq!(shape.origin_bytes, volumes.bytes(), "the shape is that of the volumes");
         assert!(shape.units() <= Shape::MOST_UNITS, "the configuration of the volume checks this");
-        let cx = Context::new(shape, limits, &spec.admission, origin);
+        let cx = Context::new(shape, volumes, limits, &spec.admission, origins);
         let current = Current::new(&cx, spec);
         match &cx.population {
             Population::Workers(policy) => (0..policy.wake.len() as u32).for_each(|number| {
@@ -51,8 +67,8 @@ impl Shard {
         Self { cx, current }
     }
 
-    /// Takes a request that lies in one of this shard's stripes and within the volume (a flush has no range). Its reply
-    /// carries `tag`.
+    /// Takes a request that lies in one of this shard's stripes and within a volume. A flush has no length, and an offset
+    /// within its volume. The reply carries `tag`.
     pub fn submit(&self, tag: u64, request: Request) {
         self.cx.opened();
         let unit_bytes = self.cx.shape.unit_bytes;
@@ -78,7 +94,7 @@ impl Shard {
         match request.kind {
             Kind::Read => exec.spawn_in(group, current.read(tag, request)),
             Kind::Write { fua } => exec.spawn_in(group, current.write(tag, request, fua)),
-            Kind::Flush => exec.spawn(current.flush(tag)),
+            Kind::Flush => exec.spawn(current.flush(tag, request.offset)),
             kind @ (Kind::Trim { .. } | Kind::Zero { .. }) => {
                 exec.spawn_in(group, current.discard(tag, request, kind));
             }
@@ -107,17 +123,17 @@ impl Shard {
         self.cx.next_reply()
     }
 
-    /// The error of the first failed flush of the origin.
+    /// The error of the first failed flush of a volume's origin.
     #[must_use]
-    pub fn flush_failed(&self) -> Option<Errno> {
-        self.cx.origin.flush_failed()
+    pub fn flush_failed(&self, volume: u32) -> Option<Errno> {
+        self.cx.origins.of(volume).flush_failed()
     }
 
-    /// The origin may have lost acknowledged writes: the driver calls this for every shard after
+    /// The origin of a volume may have lost acknowledged writes: the driver calls this for every shard after
     /// [`Event::OriginFlushFailed`], and after a connection to the origin with unflushed writes was lost. From then on the
     /// origin serves nothing that flash has.
-    pub fn distrust_origin(&self) {
-        self.cx.origin.distrust();
+    pub fn distrust_origin(&self, volume: u32) {
+        self.cx.origins.of(volume).distrust();
     }
 
     /// A flush of this flash device failed, or an operation with FUA, which includes a flush on many devices: for this shard
@@ -198,19 +214,19 @@ impl Shard {
         self.current.has_losses()
     }
 
-    /// Flushes the origin for another shard that emitted [`Event::NeedsOriginFlush`]; replies with `tag`.
-    pub fn flush_origin(&self, tag: u64) {
+    /// Flushes the origin of a volume for another shard that emitted [`Event::NeedsOriginFlush`]; replies with `tag`.
+    pub fn flush_origin(&self, volume: u32, tag: u64) {
         let cx = Rc::clone(&self.cx);
         cx.opened();
         self.cx.exec.spawn(async move {
-            let result = cx.origin.flush().await;
+            let result = cx.origins.of(volume).flush().await;
             cx.reply(Tag::Whole(tag), result, None, false);
         });
     }
 
     /// Reports the flush of the origin that this shard requested with [`Event::NeedsOriginFlush`].
-    pub fn origin_flushed(&self, result: Result<(), Errno>) {
-        self.cx.origin.relayed(result);
+    pub fn origin_flushed(&self, volume: u32, result: Result<(), Errno>) {
+        self.cx.origins.of(volume).relayed(result);
     }
 
     /// Switches to pass-through. [`Event::FlashReleased`] follows when no operation on the device is in flight.

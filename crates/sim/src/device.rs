@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::ops::Range;
 
 use larder_core::buf::{Buf, SECTOR};
 use larder_core::exec::{Io, IoId, IoKind, Nanos};
@@ -114,7 +115,7 @@ impl SimDevice {
         self.writes += u64::from(kind == Kind::Write);
         let fua = matches!(io.kind, IoKind::Write { fua: true });
         let op = Op { kind, offset: io.offset, len: io.len, fua };
-        let result = self.fault(now, kind, io.offset + io.len);
+        let result = self.fault(now, kind, io.offset..io.offset + io.len);
         let held = self.faults.hang || self.chance(self.faults.hang_share);
         let late = !held && self.chance(self.faults.slow_share);
         let snapshot = match (&self.store, kind) {
@@ -162,15 +163,18 @@ impl SimDevice {
         share > 0.0 && self.rng.random_bool(share)
     }
 
-    fn fault(&mut self, now: Nanos, kind: Kind, end: u64) -> Result<(), Errno> {
+    fn fault(&mut self, now: Nanos, kind: Kind, range: Range<u64>) -> Result<(), Errno> {
         if self.faults.vanished {
             return Err(Errno::ENXIO);
         }
         if now < self.faults.fails_until {
             return Err(Errno::EIO);
         }
-        if kind != Kind::Flush && self.faults.ends_at.is_some_and(|at| end > at) {
+        if kind != Kind::Flush && self.faults.ends_at.is_some_and(|at| range.end > at) {
             return Err(Errno::EIO);
+        }
+        if self.faults.within.as_ref().is_some_and(|within| !within.contains(&range.start)) {
+            return Ok(());
         }
         let share = match kind {
             Kind::Read => self.faults.read_errors,
@@ -293,7 +297,13 @@ impl SimDevice {
         }
         if let Some(store) = self.store.as_mut().filter(|_| pending.io.kind == IoKind::Flush) {
             if pending.result.is_ok() {
-                store.make_durable(pending.snapshot);
+                match pending.io.len {
+                    0 => store.make_durable(pending.snapshot),
+                    len => {
+                        let range = pending.io.offset..pending.io.offset + len;
+                        store.make_range_durable(pending.snapshot, range);
+                    }
+                }
             } else if self.faults.flush_loses {
                 let share = self.rng.random_range(0..4) as f64 / 4.0;
                 store.forget(|| self.rng.random_bool(share));

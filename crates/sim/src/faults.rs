@@ -22,6 +22,8 @@ pub struct Faults {
     pub flush_errors: f64,
     /// Whether a flush that fails also loses writes that no flush covers, each sector by chance.
     pub flush_loses: bool,
+    /// Where operations fail by a share: those that begin in this range; everywhere if there is none.
+    pub within: Option<Range<u64>>,
     /// Every operation that is submitted before this time fails.
     pub fails_until: Nanos,
     /// The errno of those failures.

@@ -9,6 +9,7 @@ pub mod device;
 pub mod faults;
 pub mod oracle;
 pub mod scenario;
+pub mod shared;
 pub mod store;
 pub mod synced;
 pub mod torture;

@@ -14,6 +14,7 @@
 //! of it is a copy of the table, and comparing sectors is comparing numbers.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use larder_core::buf::SECTOR;
 
@@ -221,6 +222,23 @@ impl Store {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.age
+    }
+
+    /// A flush of a range is complete: what had landed there when it was asked for is durable.
+    pub fn make_range_durable(&mut self, snapshot: Snapshot, range: Range<u64>) {
+        if range == (0..self.bytes()) {
+            return self.make_durable(snapshot);
+        }
+        let sectors = range.start / SECTOR as u64..range.end.div_ceil(SECTOR as u64);
+        let places = &mut self.places;
+        self.log.retain(|(sector, version)| {
+            let covered = version.age <= snapshot && sectors.contains(&u64::from(*sector));
+            let durable = &mut places[*sector as usize].durable;
+            if covered && version.age > durable.age {
+                *durable = *version;
+            }
+            !covered
+        });
     }
 
     /// A flush is complete: what had landed when it was asked for is durable.

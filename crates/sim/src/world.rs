@@ -20,6 +20,7 @@ use larder_core::request::{Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 use larder_core::stats::Counters;
+use larder_core::volumes::Volumes;
 
 use crate::device::SimDevice;
 use crate::store::Store;
@@ -27,7 +28,8 @@ use crate::store::Store;
 /// The origin's number among the devices.
 pub const ORIGIN: DevId = DevId(0);
 
-/// Tags of flushes that the first shard does for another: this less the other's number.
+/// Tags of flushes that the first shard does for another: this less the volume's number times the shards, and less the other's
+/// number.
 const RELAYED: u64 = u64::MAX;
 
 /// The specification that choices make which the caller knows to be lawful.
@@ -44,16 +46,19 @@ fn balanced(shards: &[Shard]) -> u64 {
     shards.iter().map(|shard| shard.counters().balanced_reads).sum()
 }
 
-/// No shard reads from the origin what flash has; counts what was read before.
-fn distrust(shards: &[Shard], doubted: &mut Option<u64>) {
-    shards.iter().for_each(Shard::distrust_origin);
-    doubted.get_or_insert_with(|| balanced(shards));
+/// No shard reads from the origin of a volume what flash has. In a world of one volume, counts what was read before.
+fn distrust(shards: &[Shard], volumes: u32, volume: u32, doubted: &mut Option<u64>) {
+    shards.iter().for_each(|shard| shard.distrust_origin(volume));
+    if volumes == 1 {
+        doubted.get_or_insert_with(|| balanced(shards));
+    }
 }
 
 /// A volume in virtual time, see the module.
 pub struct World {
     now: Nanos,
     shape: Shape,
+    volumes: Volumes,
     /// A FLUSH goes to every shard.
     flush_shards: bool,
     shards: Vec<Shard>,
@@ -81,14 +86,29 @@ impl World {
     /// A volume of this shape.
     #[must_use]
     pub fn shaped(origin: SimDevice, shape: Shape, spec: &CacheSpec, limits: &Limits) -> Self {
+        Self::shared(origin, (shape, &Volumes::one(shape.origin_bytes)), spec, limits)
+    }
+
+    /// Volumes that share a cache of this shape. `origins` stands for the origins of all: a device of the whole space, of
+    /// which a flush covers the range of one volume.
+    #[must_use]
+    pub fn shared(
+        origins: SimDevice,
+        (shape, volumes): (Shape, &Volumes),
+        spec: &CacheSpec,
+        limits: &Limits,
+    ) -> Self {
         debug_assert_eq!(shape.unit_bytes, spec.unit_bytes);
-        let shard = |shard| Shard::new(shape.of_shard(shard), spec, limits.clone(), ORIGIN);
+        let shard = |shard| {
+            Shard::shared(shape.of_shard(shard), volumes.clone(), spec, limits.clone(), ORIGIN)
+        };
         Self {
             now: 0,
             shape,
+            volumes: volumes.clone(),
             flush_shards: spec.flushes_every_shard(),
             shards: (0..shape.shards).map(shard).collect(),
-            devices: vec![origin],
+            devices: vec![origins],
             desk: Desk::default(),
             finished: VecDeque::new(),
             events: Vec::new(),
@@ -99,9 +119,15 @@ impl World {
         }
     }
 
-    /// The origin may have lost acknowledged writes, as after a lost connection.
-    pub fn distrust_origin(&mut self) {
-        distrust(&self.shards, &mut self.doubted);
+    /// The origin of a volume may have lost acknowledged writes, as after a lost connection.
+    pub fn distrust_origin(&mut self, volume: u32) {
+        distrust(&self.shards, self.volumes.count(), volume, &mut self.doubted);
+    }
+
+    /// The volumes.
+    #[must_use]
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
     }
 
     /// Hits that the origin served after that.
@@ -229,13 +255,14 @@ impl World {
         self.devices.iter_mut().for_each(|device| device.release(now));
     }
 
-    /// A client's request; `data` is what a write writes, zeroes if it is empty. Flushes have no range.
+    /// A client's request; `data` is what a write writes, zeroes if it is empty. A flush has no length, and any offset of its
+    /// volume.
     pub fn request(&mut self, client: u64, kind: Kind, offset: u64, len: u64, data: &[u8]) {
         if kind == Kind::Flush {
             let count = if self.flush_shards { self.shards.len() as u32 } else { 1 };
             let number = self.desk.open(client, kind, 0, count);
             for (i, shard) in (0..count).zip(&self.shards) {
-                let request = Request { kind, offset: 0, len: 0, buf: None, passive: false };
+                let request = Request { kind, offset, len: 0, buf: None, passive: false };
                 shard.submit(Desk::<u64>::tag(number, i), request);
             }
             return;
@@ -267,23 +294,27 @@ impl World {
                     self.devices[io.dev.0 as usize].submit(self.now, number, io);
                 }
                 while let Some(reply) = shard.next_reply() {
+                    let shards = self.shards.len() as u64;
                     match RELAYED.checked_sub(reply.tag) {
-                        Some(asker) if asker < self.shards.len() as u64 => {
+                        Some(asked) if asked < shards * u64::from(self.volumes.count()) => {
                             moved = true;
-                            self.shards[asker as usize].origin_flushed(reply.result);
+                            let (volume, asker) = ((asked / shards) as u32, asked % shards);
+                            self.shards[asker as usize].origin_flushed(volume, reply.result);
                         }
                         _ => self.finished.extend(self.desk.take(reply)),
                     }
                 }
                 while let Some(event) = shard.next_event() {
                     match event {
-                        Event::NeedsOriginFlush => {
+                        Event::NeedsOriginFlush { volume } => {
                             moved = true;
-                            self.shards[0].flush_origin(RELAYED - number as u64);
+                            let asked = u64::from(volume) * self.shards.len() as u64;
+                            self.shards[0].flush_origin(volume, RELAYED - asked - number as u64);
                             continue;
                         }
-                        Event::OriginFlushFailed { .. } => {
-                            distrust(&self.shards, &mut self.doubted);
+                        Event::OriginFlushFailed { volume, .. } => {
+                            let volumes = self.volumes.count();
+                            distrust(&self.shards, volumes, volume, &mut self.doubted);
                         }
                         Event::LogIgnores { dev, pages } => {
                             self.ignores.push_back((number, dev, pages));

@@ -123,7 +123,7 @@ fn a_connection_that_is_lost_meanwhile_makes_its_answer_worthless() {
     world.request(1, Kind::Read, 0, 4096, &[]);
     world.settle();
     assert_eq!(world.counters().origin_reads - before.origin_reads, 1);
-    world.distrust_origin();
+    world.distrust_origin(0);
     world.idle_until(world.now() + SECOND);
     assert_eq!(world.next_finished().expect("an answer").result, Ok(()));
     let after = world.counters();

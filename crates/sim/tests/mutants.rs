@@ -10,7 +10,7 @@ use larder_sim::torture::plan::Plan;
 use larder_sim::torture::runner::Task;
 use larder_sim::torture::shrink::shrink;
 use larder_sim::torture::{self, corpus, mutants, small};
-use larder_sim::{scenario, synced};
+use larder_sim::{scenario, shared, synced};
 
 #[test]
 fn torture_catches_every_mutant() {
@@ -30,6 +30,9 @@ fn torture_catches_every_mutant() {
     assert_eq!(synced::a_flush_without_a_journal_writes_back(), Ok(()));
     assert_eq!(synced::a_dirty_unit_is_logged_in_one_block(), Ok(()));
     assert_eq!(synced::a_flush_logs_more_than_the_log_holds(), Ok(()));
+    assert_eq!(shared::a_failed_origin_leaves_the_others_their_cache(), Ok(()));
+    assert_eq!(shared::a_volume_keeps_to_its_share(), Ok(()));
+    assert_eq!(shared::refused_data_displaces_nothing_of_others(), Ok(()));
     assert!(scenario::an_unusable_log_loses_nothing_of_the_others().is_ok());
     assert_eq!(scenario::a_refused_trim_returns_no_older_bytes(), Ok(()));
     assert_eq!(scenario::a_flush_does_not_count_on_a_replacement(), Ok(()));

@@ -94,9 +94,9 @@ impl Memory {
                 self.replies.push((reply.tag, reply.result, data));
             }
             while let Some(event) = self.shard.next_event() {
-                if event == Event::NeedsOriginFlush {
+                if let Event::NeedsOriginFlush { volume } = event {
                     moved = true;
-                    self.shard.origin_flushed(Ok(()));
+                    self.shard.origin_flushed(volume, Ok(()));
                 }
             }
             if !moved {

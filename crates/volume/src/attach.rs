@@ -332,11 +332,11 @@ impl Volume {
     }
 
     /// Flushes the origin for a worker's journal or log, through the worker that remembers failed flushes.
-    pub(super) fn flush_for(&self, worker: u32) {
+    pub(super) fn flush_for(&self, worker: u32, volume: u32) {
         let mailboxes = Arc::clone(&self.mailboxes);
         let flush = move |first: &mut Worker| {
-            first.flush_origin(move |result| {
-                let tell = move |worker: &mut Worker| worker.shard.origin_flushed(result);
+            first.flush_origin(volume, move |result| {
+                let tell = move |worker: &mut Worker| worker.shard.origin_flushed(volume, result);
                 mailboxes[worker as usize].post(Message::Run(Box::new(tell)));
             });
         };

@@ -426,11 +426,11 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
     for Report { worker, event } in reports {
         let Some(volume) = volume.upgrade() else { return };
         match event {
-            Event::NeedsOriginFlush => volume.flush_for(worker),
+            Event::NeedsOriginFlush { volume: of } => volume.flush_for(worker, of),
             Event::LogIgnores { pages, .. } => volume.log_ignores(worker, &pages),
             Event::FlashFailed { dev, why } => volume.flash_failed(dev, &why),
             Event::FlashReleased { dev } => volume.flash_released(dev),
-            Event::OriginFlushFailed { errno } => {
+            Event::OriginFlushFailed { errno, .. } => {
                 let why = format!(
                     "the origin could not flush ({errno}): every FLUSH fails until the volume is restarted"
                 );

@@ -210,7 +210,9 @@ impl Current {
             KindSpec::WriteBack(spec) => {
                 match WriteBack::attach(cx, spec, plan, recovered, owner) {
                     Ok(cache) => {
-                        cx.exec.spawn(syncer::run(Rc::downgrade(&cache)));
+                        for volume in 0..cx.origins.volumes.count() {
+                            cx.exec.spawn(syncer::run(Rc::downgrade(&cache), volume));
+                        }
                         (Cache::WriteBack(cache), recovered.is_some())
                     }
                     Err(_) => return false,

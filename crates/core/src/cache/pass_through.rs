@@ -27,7 +27,7 @@ pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
 /// Answers a read from the origin, and admits nothing.
 pub(crate) async fn read_origin(cx: &Context, tag: Tag, place: &Place, buf: Option<Buf>) {
     let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-    match cx.origin.read(Use::Client, place.offset, place.len, buf).await {
+    match cx.origins.read(Use::Client, place.offset, place.len, buf).await {
         Ok(data) => cx.reply(tag, Ok(()), Some(data), false),
         Err(errno) => cx.reply(tag, Err(errno), None, false),
     }
@@ -39,7 +39,7 @@ pub(crate) async fn write(cx: Rc<Context>, tag: Tag, request: Request, fua: bool
     cx.population.requested(place.unit, place.len);
     cx.fence.passed(&cx.exec).await;
     let fua = fua && !mutant::is_active("fua-ignored");
-    let (result, _) = cx.origin.write(Use::Client, place.range(), fua, request.buf).await;
+    let (result, _) = cx.origins.write(Use::Client, place.range(), fua, request.buf).await;
     cx.reply(tag, result, None, false);
 }
 
@@ -48,15 +48,16 @@ pub(crate) async fn discard(cx: Rc<Context>, tag: Tag, request: Request, kind: I
     let unclaimed = mutant::is_active("trim-unclaimed");
     let _claim = (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
     cx.fence.passed(&cx.exec).await;
-    let result = cx.origin.change(Use::Unpaced, kind, place.range(), None).await;
+    let result = cx.origins.change(Use::Unpaced, kind, place.range(), None).await;
     cx.reply(tag, result, None, false);
 }
 
 /// FLUSH of a volume whose acknowledged writes are on the origin.
-pub(crate) async fn flush(cx: Rc<Context>, tag: Tag) {
+pub(crate) async fn flush(cx: Rc<Context>, tag: Tag, offset: u64) {
     let result = match mutant::is_active("flush-skips-origin") {
         true => Ok(()),
-        false => cx.origin.flush().await,
+        false if mutant::is_active("flush-of-first-volume") => cx.origins.of(0).flush().await,
+        false => cx.origins.at(offset).flush().await,
     };
     cx.reply(tag, result, None, false);
 }

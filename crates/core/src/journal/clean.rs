@@ -42,7 +42,9 @@ use crate::cache::units::table::{Evicted, SlotPin, Table};
 use crate::context::Context;
 use crate::exec::Nanos;
 use crate::mutant;
+use crate::origin::Origin;
 use crate::pages::{Pages, Regions};
+use crate::volumes::VolumeSet;
 
 /// Units logged at a time.
 pub(super) const BATCH: usize = 256;
@@ -71,6 +73,9 @@ pub(crate) struct CleanJournal {
     pub(super) last_write: Cell<Nanos>,
     /// The origin is not flushed before, because of the last flush.
     pub(super) rests_until: Cell<Nanos>,
+    /// Volumes whose origin cannot be flushed, and whether slots still hold units of them (`closed.rs`).
+    pub(super) closed: Cell<VolumeSet>,
+    pub(super) leaving: Cell<bool>,
 }
 
 /// The snapshot of a unit.
@@ -108,7 +113,8 @@ impl CleanJournal {
         let regions = Regions::of(pages);
         let touched = Touched::new(touch, pages.div_ceil(regions.pages_each));
         if touch.is_some() {
-            cx.origin.watch_unflushed(u64::from(regions.pages_each) * PAGE as u64);
+            let block_bytes = u64::from(regions.pages_each) * PAGE as u64;
+            cx.origins.iter().for_each(|origin| origin.watch_unflushed(block_bytes));
         }
         cx.exec.spawn(Log::commit(Rc::downgrade(&log)));
         let journal = Rc::new(Self {
@@ -120,6 +126,8 @@ impl CleanJournal {
             waiting: RefCell::default(),
             last_write: Cell::new(0),
             rests_until: Cell::new(0),
+            closed: Cell::default(),
+            leaving: Cell::new(false),
         });
         cx.exec.spawn(checkpoint::run(Rc::downgrade(&journal)));
         journal
@@ -207,6 +215,10 @@ impl CleanJournal {
 
     /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched. None if it waits for a flush.
     fn snapshot(&self, (slot, cleaned): (u32, u64), rests: bool) -> Option<Snapshot> {
+        if self.leaves(slot) {
+            self.touched.borrow_mut().put_back(slot, cleaned);
+            return None;
+        }
         let logged = self.base.table.logged_as(slot).filter(|_| self.settle(slot, rests))?;
         let pin = self.base.table.pin_slot(slot);
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
@@ -217,6 +229,12 @@ impl CleanJournal {
         let before = Before { slot, cleaned, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
         Some(Snapshot { pin, logged, bits, before })
+    }
+
+    /// Cancels snapshots of slots, except of those whose unit was evicted meanwhile: they are not logged.
+    fn cancel_all(&self, slots: Vec<Before>) {
+        let logged = |before: &Before| self.base.mapping.is_logged(before.slot);
+        slots.into_iter().filter(logged).for_each(|before| self.cancel(before));
     }
 
     /// Cancels a slot's snapshot.
@@ -230,29 +248,32 @@ impl CleanJournal {
         }
     }
 
-    /// Flushes the origin, unless that rests, and then flash.
-    async fn flush(&self, rests: bool) -> Result<(), LogFailed> {
-        if !rests {
-            self.flush_origin().await?;
+    /// Flushes the origins, unless that rests, and then flash. Returns false if the units of a volume left instead, since
+    /// its origin cannot be flushed.
+    async fn flush(&self, rests: bool) -> Result<bool, LogFailed> {
+        if !rests && !self.flush_origins().await? {
+            return Ok(false);
         }
         if mutant::is_active("checkpoint-no-flash-flush") {
-            return Ok(());
+            return Ok(true);
         }
-        self.log().flush_flash().await
+        self.log().flush_flash().await.map(|()| true)
     }
 
-    async fn flush_origin(&self) -> Result<(), LogFailed> {
-        let began = self.base.cx.exec.now();
-        if !mutant::is_active("checkpoint-no-origin-flush")
-            && let Err(errno) = self.base.cx.origin.make_durable().await
-        {
-            // A failed flush is final: nothing more can be logged, and every write would wait for room in a full log.
-            self.log().flash.fail(format!("the origin cannot be flushed: {errno}"));
-            return Err(LogFailed);
+    async fn flush_origins(&self) -> Result<bool, LogFailed> {
+        let (cx, began) = (&self.base.cx, self.base.cx.exec.now());
+        let open = cx.origins.iter().map(Origin::volume).filter(|volume| !self.is_closed(*volume));
+        let open: Vec<u32> = open.collect();
+        if !mutant::is_active("checkpoint-no-origin-flush") {
+            let flushed = cx.origins.make_durable(open.iter().copied().collect()).await;
+            if let Some(errno) = flushed.failed {
+                let failed = open.into_iter().filter(|volume| !flushed.volumes.has(*volume));
+                return self.origins_failed(failed, errno).map(|()| false);
+            }
         }
-        let now = self.base.cx.exec.now();
+        let now = cx.exec.now();
         self.rests_until.set(now + self.touched.borrow().rest(now - began));
-        Ok(())
+        Ok(true)
     }
 
     /// Logs the snapshots of units whose devices were flushed; returns the last ticket.
@@ -333,9 +354,15 @@ impl Checkpointed for CleanJournal {
     fn begin(&self) -> Begun {
         let rests = self.rests();
         let mut cleaned = self.touched.borrow_mut().choose_at_checkpoint();
+        for slot in self.leaving_slots() {
+            let mask = cleaned.remove(&slot).unwrap_or(0);
+            self.touched.borrow_mut().put_back(slot, mask);
+        }
         let table = &self.base.table;
-        let logs =
-            |slot: &u32| table.logged_as(*slot).is_some() && !self.base.mapping.is_dropping(*slot);
+        let logs = |slot: &u32| {
+            let is_dropping = self.base.mapping.is_dropping(*slot);
+            table.logged_as(*slot).is_some() && !is_dropping && !self.leaves(*slot)
+        };
         self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
         self.waiting.borrow_mut().clear();
         let settled = (0..table.slots()).filter(logs).filter(|slot| self.settle(*slot, rests));
@@ -348,13 +375,17 @@ impl Checkpointed for CleanJournal {
     }
 
     fn restore(&self, begun: Begun) {
-        // A unit that was evicted meanwhile is not logged.
-        let logged = |before: &Before| self.base.mapping.is_logged(before.slot);
-        begun.slots.into_iter().filter(logged).for_each(|before| self.cancel(before));
+        self.cancel_all(begun.slots);
     }
 
+    /// Slots whose unit leaves meanwhile are not logged: they are as before the snapshot.
     async fn flush_devices(&self, begun: &mut Begun) -> Result<bool, LogFailed> {
-        self.flush(begun.rests).await.map(|()| true)
+        let flushed = self.flush(begun.rests).await?;
+        if !flushed {
+            let leaves = |before: &mut Before| self.leaves(before.slot);
+            self.cancel_all(begun.slots.extract_if(.., leaves).collect());
+        }
+        Ok(flushed)
     }
 
     /// The unit and its valid pages, without those touched since the snapshot.
@@ -372,6 +403,7 @@ impl Checkpointed for CleanJournal {
     }
 
     async fn log_batch(&self) -> Result<bool, LogFailed> {
+        self.evict_closed();
         self.save_directories().await?;
         let rests = self.rests();
         let slots = self.candidates(rests);
@@ -384,9 +416,10 @@ impl Checkpointed for CleanJournal {
         if snapshots.is_empty() {
             return Ok(more);
         }
-        if self.flush(rests).await.is_err() {
+        let flushed = self.flush(rests).await;
+        if flushed != Ok(true) {
             snapshots.into_iter().for_each(|snapshot| self.cancel(snapshot.before));
-            return Err(LogFailed);
+            return flushed.map(|_| true);
         }
         let ticket = self.log_snapshots(snapshots);
         // No wait until that is durable: this task makes room in a full log, by a checkpoint.

@@ -294,9 +294,12 @@ impl Checkpointed for DirtyJournal {
         if clean.is_empty() || self.log().room() == 0 {
             return Ok(false);
         }
-        if self.base.cx.origin.make_durable().await.is_ok() {
-            self.log_admitted(&clean);
-        }
+        let (origins, table) = (&self.base.cx.origins, &self.base.table);
+        let units = clean.iter().filter_map(|(slot, _)| table.unit_of(*slot));
+        let flushed = origins.make_durable(origins.volumes_of(units)).await.volumes;
+        let is_flushed = |unit| flushed.has(origins.of_unit(unit).volume());
+        clean.retain(|(slot, _)| table.unit_of(*slot).is_some_and(is_flushed));
+        self.log_admitted(&clean);
         Ok(false)
     }
 

@@ -74,10 +74,11 @@ impl CleanJournal {
 
     /// Whether a crash may undo the origin's last change of a page of these regions.
     fn is_unflushed(&self, slot: u32, mask: u64) -> bool {
-        let (shape, origin) = (&self.base.cx.shape, &self.base.cx.origin);
+        let (shape, origins) = (&self.base.cx.shape, &self.base.cx.origins);
         self.pages_of(slot, mask).any(|at| {
             let within = u64::from(at.page) * PAGE as u64;
-            origin.is_unflushed(shape.unit_offset(at.unit) + within, PAGE as u64)
+            let offset = shape.unit_offset(at.unit) + within;
+            origins.at(offset).is_unflushed(offset, PAGE as u64)
         })
     }
 

@@ -23,6 +23,7 @@
 mod base;
 mod checkpoint;
 mod clean;
+mod closed;
 mod dirty;
 mod due;
 pub mod entry;

@@ -30,23 +30,24 @@ pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, pacing
     let Some(_turn) = units.begin_population(unit).filter(|_| units.flash.usable()) else { return };
     let Some(pin) = units.slot_for(unit) else { return };
     let cx = &units.cx;
+    let pace = &cx.origins.of_unit(unit).pace;
     let all = 0..cx.shape.pages_of(unit);
     let mut start = 0;
     while start < all.end && !units.flash.closed() && units.flash.usable() {
         if pacing == Pacing::Paced {
-            cx.pace.begin_step(&cx.exec).await;
+            pace.begin_step(&cx.exec).await;
         }
         let began = cx.exec.now();
         let bytes = match pacing {
-            Pacing::Paced => cx.pace.step_bytes(began),
+            Pacing::Paced => pace.step_bytes(began),
             Pacing::Inline => cx.limits.population_io_bytes,
         };
         let part = part(start, all.end, bytes);
         start = part.end;
         let copied = pin.all_valid(&part) || populate_part(units, &pin, unit, part).await.is_some();
         if pacing == Pacing::Paced {
-            let cost = cx.pace.visits_of(cx.shape.unit_bytes);
-            cx.pace.end_step(&cx.exec, began, cx.population.share(cost, cx.exec.now()));
+            let cost = pace.visits_of(cx.shape.unit_bytes);
+            pace.end_step(&cx.exec, began, cx.population.share(cost, cx.exec.now()));
         }
         if !copied {
             break;

@@ -71,11 +71,20 @@ pub struct Done {
     pub buf: Option<Buf>,
 }
 
+/// Where the operations of an id go.
+#[derive(Clone, Copy)]
+struct Known {
+    id: DevId,
+    /// Its first byte among the bytes of the id.
+    start: u64,
+    index: u32,
+}
+
 /// The driver. It stays on the thread that created it.
 pub struct Driver {
     ring: Ring,
     devices: Slab<Attached>,
-    ids: Vec<(DevId, u32)>,
+    known: Vec<Known>,
     ops: Slab<Op>,
     done: VecDeque<Done>,
     net: Net,
@@ -105,7 +114,7 @@ impl Driver {
         let mut driver = Self {
             ring: Ring::new()?,
             devices: Slab::new(),
-            ids: Vec::new(),
+            known: Vec::new(),
             ops: Slab::new(),
             done: VecDeque::new(),
             net: Net::default(),
@@ -139,16 +148,24 @@ impl Driver {
     /// Attaches a device as `id`, replacing the previous one.
     pub fn attach(&mut self, id: DevId, device: Device) {
         self.detach(id);
-        let index = self.devices.insert(Attached::new(device, &self.waker));
-        self.ids.push((id, index as u32));
+        self.attach_at(id, 0, device);
     }
 
-    /// Detaches a device. Operations in flight complete; later ones fail.
+    /// Attaches one of several devices that are `id` together: an operation goes to the last one that begins at or before its
+    /// offset, and starts so far behind that begin. A flush does too.
+    pub fn attach_at(&mut self, id: DevId, start: u64, device: Device) {
+        let index = self.devices.insert(Attached::new(device, &self.waker)) as u32;
+        self.known.push(Known { id, start, index });
+    }
+
+    /// Detaches a device, or all that are `id` together. Operations in flight complete; later ones fail.
     pub fn detach(&mut self, id: DevId) {
-        let Some(at) = self.ids.iter().position(|(known, _)| *known == id) else { return };
-        let index = self.ids.swap_remove(at).1 as usize;
-        self.devices[index].detached = true;
-        self.free_device(index);
+        for Known { index, .. } in
+            self.known.extract_if(.., |known| known.id == id).collect::<Vec<_>>()
+        {
+            self.devices[index as usize].detached = true;
+            self.free_device(index as usize);
+        }
     }
 
     fn free_device(&mut self, index: usize) {
@@ -162,10 +179,15 @@ impl Driver {
     /// Starts an operation; [`next_done`](Self::next_done) returns its completion with the same `owner`. It reaches the
     /// kernel with the next [`turn`](Self::turn), unless the device completes it at once.
     pub fn start(&mut self, owner: u32, mut io: Io) {
-        let known = self.ids.iter().find(|(id, _)| *id == io.dev);
-        let Some(index) = known.map(|(_, index)| *index) else {
+        let holds = |known: &&Known| known.id == io.dev && known.start <= io.offset;
+        let known = self.known.iter().filter(holds).max_by_key(|known| known.start);
+        let Some(Known { start, index, .. }) = known.copied() else {
             return self.push_done(owner, io, Err(Errno::ENXIO));
         };
+        io.offset -= start;
+        if io.kind == IoKind::Flush {
+            (io.offset, io.len) = (0, 0); // of the whole device
+        }
         let device = &self.devices[index as usize].device;
         if let Err(errno) = device.check(&io) {
             return self.push_done(owner, io, Err(errno));
@@ -248,13 +270,13 @@ impl Driver {
     /// A device of which a flush failed, of this driver or another one, since the last call. The caller calls this until there
     /// is none, before it processes the results of flushes.
     pub fn failed_flush(&mut self) -> Option<DevId> {
-        let Self { ids, devices, .. } = self;
-        let newly = |(_, index): &&(DevId, u32)| {
-            let on = &mut devices[*index as usize];
+        let Self { known, devices, .. } = self;
+        let newly = |known: &&Known| {
+            let on = &mut devices[known.index as usize];
             let now = on.device.flushes().failures();
             std::mem::replace(&mut on.failures, now) != now
         };
-        ids.iter().find(newly).map(|(id, _)| *id)
+        known.iter().find(newly).map(|known| known.id)
     }
 
     /// Opens a gate: the device, or another reason to wait, has completed the operation.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end of a life: power cuts that are judged, crashes, and what is read back in the next life.
 
+use std::ops::Range;
+
 use larder_core::exec::Nanos;
 use larder_core::request::Kind;
 use rand::SeedableRng;
@@ -28,8 +30,8 @@ impl Life<'_> {
             volume: self.volume,
             attached: self.attached,
             ignored: self.identity.ignored(self.setup),
-            flushed: self.flushed,
-            cleared: self.cleared,
+            flushed: &self.flushed,
+            cleared: &self.cleared,
             seen: &mut self.seen,
         };
         cuts::judge_cut(&mut moment, origin, flash)
@@ -93,11 +95,13 @@ impl Life<'_> {
 
     /// Reads everything through the cache, and compares with the origin.
     fn read_back(&mut self) -> Judged<()> {
-        let (bytes, step) = (self.setup.shape.origin_bytes, self.setup.shape.unit_bytes);
-        let step = step.clamp(16 << 10, 64 << 10);
+        let step = self.setup.shape.unit_bytes.clamp(16 << 10, 64 << 10);
         let hits = self.world.requests().read_hits;
-        for offset in (0..bytes).step_by(step as usize) {
-            let len = step.min(bytes - offset);
+        let reads = |volume: Range<u64>| {
+            let end = volume.end;
+            volume.step_by(step as usize).map(move |offset| (offset, step.min(end - offset)))
+        };
+        for (offset, len) in self.setup.volumes.ranges().flat_map(reads) {
             let start = self.world.now();
             self.world.request(0, Kind::Read, offset, len, &[]);
             let mut stuck = false;
@@ -114,7 +118,8 @@ impl Life<'_> {
                 }
             };
             if let Err(errno) = finished.result {
-                if self.setup.trouble == Trouble::FlashForgets && self.passes(errno, start) {
+                let forgets = self.setup.trouble == Trouble::FlashForgets;
+                if forgets && self.passes(errno, (offset, start)) {
                     continue;
                 }
                 return wrong("1: a read after a crash failed", errno.to_string());

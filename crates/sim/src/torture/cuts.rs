@@ -5,6 +5,7 @@
 //! to a moment, all but one, or each by chance. The origin alone must hold what was promised, and
 //! every page that recovery finds valid on flash must be what the origin holds.
 
+use larder_core::buf::SECTOR;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -83,13 +84,14 @@ fn judge_volume(
     for sector in moment.oracle.touched() {
         let value = owners.value(sector, (origin, origin_left), (flash, flash_left))?;
         let Some(value) = value else { continue };
-        if let Some(flushed) = moment.flushed {
+        let volume = moment.setup.volumes.at(sector * SECTOR as u64) as usize;
+        if let Some(flushed) = moment.flushed[volume] {
             let lost = moment.oracle.durable(sector, value, flushed);
             lost.map_err(|w| Violation::of("7: an answered FLUSH did not cover a write", w))?;
         }
         let lost = moment.oracle.durable_fua(sector, value);
         lost.map_err(|w| Violation::of("7: an answered FUA write is lost", w))?;
-        if let Some(cleared) = moment.cleared {
+        if let Some(cleared) = moment.cleared[volume] {
             let none = Owners::none(moment.setup);
             let alone = none.value(sector, (origin, origin_left), (flash, flash_left))?;
             let lost = alone.map_or(Ok(()), |v| moment.oracle.durable(sector, v, cleared));

@@ -106,10 +106,15 @@ impl Life<'_> {
         };
         if begins && setup.trouble == Trouble::OriginFlushErrors && now % 4 == 0 {
             // As after a lost connection.
-            self.world.distrust_origin();
+            self.world.distrust_origin(setup.troubled.unwrap_or(0));
         }
         let share = |of: f64| if begins { of } else { 0.0 };
         let origin = &mut self.world.device(ORIGIN).faults;
+        origin.within = setup.troubled.map(|volume| setup.volumes.range(volume));
+        if setup.trouble == Trouble::OriginGone {
+            let all = share(1.0);
+            (origin.read_errors, origin.write_errors, origin.flush_errors) = (all, all, all);
+        }
         if matches!(setup.trouble, Trouble::OriginErrors | Trouble::OriginFlushErrors) {
             (origin.read_errors, origin.write_errors) = (share(0.03), share(0.05));
             let flushes = setup.trouble == Trouble::OriginFlushErrors;

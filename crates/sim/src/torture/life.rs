@@ -59,14 +59,14 @@ pub(super) struct Life<'a> {
     pub attached: bool,
     /// When the state file will durably record that it is out of use.
     pub fence_at: Option<Nanos>,
-    /// When a flush was asked for that was answered.
-    pub flushed: Option<Nanos>,
+    /// For each volume: when a flush was asked for that was answered.
+    pub flushed: Vec<Option<Nanos>>,
     /// When a write-back of all dirty data was asked for, and whether to detach afterwards.
     pub clearing: Option<(Nanos, bool)>,
     /// The last completed write-back: when it was asked for, and when it ended.
     pub given: Option<(Nanos, Nanos)>,
-    /// When the last write-back was asked for that a flush made durable on the origin.
-    pub cleared: Option<Nanos>,
+    /// For each volume: when the last write-back was asked for that a flush made durable on the origin.
+    pub cleared: Vec<Option<Nanos>>,
     pub asked: HashMap<u64, Asked>,
     client: u64,
     /// When all operations on flash stop failing, or stopped.
@@ -84,7 +84,11 @@ pub(super) struct Life<'a> {
 /// A volume at the beginning of its first life.
 pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
     let mut rng = Pcg64Mcg::seed_from_u64(salt);
-    let origin = Store::new(setup.shape.origin_bytes, |sector, bytes| fill(sector, 0, bytes));
+    let mut origin = Store::new(setup.shape.origin_bytes, |sector, bytes| fill(sector, 0, bytes));
+    // The padding between volumes, which reads as zeroes.
+    for (before, after) in setup.volumes.ranges().zip(setup.volumes.ranges().skip(1)) {
+        origin.zero(before.end, after.start - before.end, true);
+    }
     let mut life = Life {
         setup,
         world: empty(setup),
@@ -95,10 +99,10 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         identity: Identity::default(),
         attached: false,
         fence_at: None,
-        flushed: None,
+        flushed: Vec::new(),
         clearing: None,
         given: None,
-        cleared: None,
+        cleared: Vec::new(),
         asked: HashMap::new(),
         client: 0,
         failed_until: 0,
@@ -126,7 +130,7 @@ pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
 
 fn empty(setup: &Setup) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(0, 0, 0)), None, 0, 1);
-    World::shaped(origin, setup.shape, &setup.spec(0), &setup.limits)
+    World::shared(origin, (setup.shape, &setup.volumes), &setup.spec(0), &setup.limits)
 }
 
 impl Life<'_> {
@@ -188,12 +192,14 @@ impl Life<'_> {
         let setup = self.setup;
         let origin = self.device(setup.origin_slowest, origin);
         let flash = self.device(setup.flash_slowest, flash);
-        self.world = World::shaped(origin, setup.shape, &setup.spec(self.lives), &setup.limits);
+        let space = (setup.shape, &setup.volumes);
+        self.world = World::shared(origin, space, &setup.spec(self.lives), &setup.limits);
         self.lives += 1;
         self.world.idle_until(Oracle::PAST + 1);
         self.attach(flash, &found);
-        (self.flushed, self.fence_at, self.failed_until) = (None, None, 0);
-        (self.clearing, self.given, self.cleared) = (None, None, None);
+        let never = vec![None; setup.volumes.count() as usize];
+        (self.flushed, self.fence_at, self.failed_until) = (never.clone(), None, 0);
+        (self.clearing, self.given, self.cleared) = (None, None, never);
         self.asked.clear();
     }
 
@@ -336,7 +342,7 @@ impl Life<'_> {
             self.seen.mix(finished.client ^ now);
             let Asked { kind, offset, len, start, write } = request;
             if let Err(errno) = finished.result {
-                if self.passes(errno, start) {
+                if self.passes(errno, (offset, start)) {
                     self.seen.errors += 1;
                     continue;
                 }
@@ -349,9 +355,11 @@ impl Life<'_> {
                     self.judge_read(offset, &finished.bufs, (start, now), against_history)?;
                 }
                 Kind::Flush => {
-                    self.flushed = self.flushed.max(Some(start));
+                    let volume = self.setup.volumes.at(offset) as usize;
+                    self.flushed[volume] = self.flushed[volume].max(Some(start));
                     let given = self.given.filter(|(_, done)| *done <= start);
-                    self.cleared = self.cleared.max(given.map(|(asked, _)| asked));
+                    let asked = given.map(|(asked, _)| asked);
+                    self.cleared[volume] = self.cleared[volume].max(asked);
                 }
                 Kind::Write { fua } | Kind::Trim { fua } | Kind::Zero { fua, .. } => {
                     self.oracle.answered(write, offset, len, now);
@@ -364,13 +372,16 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Whether a client may see this error of a request that began at this time.
-    pub(super) fn passes(&self, errno: Errno, start: Nanos) -> bool {
+    /// Whether a client may see this error of a request at this offset that began at this time.
+    pub(super) fn passes(&self, errno: Errno, (offset, start): (u64, Nanos)) -> bool {
         let setup = self.setup;
         // After an outage the last retry may have begun just before its end, and rests as long as it may.
         let grace = 2 * setup.limits.flash_dead_after;
         let over = setup.trouble == Trouble::FlashOutages && start > self.failed_until + grace;
-        setup.promise() == Promise::ErrorsPass && errno == Errno::EIO && !over
+        setup.promise() == Promise::ErrorsPass
+            && errno == Errno::EIO
+            && !over
+            && setup.is_troubled(offset)
     }
 
     pub(super) fn judge_read(
@@ -396,7 +407,9 @@ impl Life<'_> {
         let AdmissionChoice::Selective(_) = &setup.choices.admission else { return Ok(()) };
         let bound = match setup.trouble {
             // Another read follows one that the origin failed.
-            Trouble::OriginErrors | Trouble::OriginFlushErrors if setup.reads_again() => {
+            Trouble::OriginErrors | Trouble::OriginFlushErrors | Trouble::OriginGone
+                if setup.reads_again() =>
+            {
                 2 * setup.origin_slowest.max(setup.flash_slowest)
             }
             // The origin answers reads that flash failed.

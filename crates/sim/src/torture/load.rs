@@ -27,18 +27,19 @@ struct Aim<'a> {
     setup: &'a Setup,
     /// First sectors of the few pages that many requests go to.
     hot: Vec<u64>,
-    /// Where a stream continues.
-    next: u64,
+    /// Where a stream continues, in each volume.
+    next: Vec<u64>,
     /// Whether requests are whole pages.
     aligned: f64,
 }
 
 /// Draws the steps.
 pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Step> {
-    let sectors = setup.shape.origin_bytes / SECTOR as u64;
+    let sectors = setup.volumes.range(0).end / SECTOR as u64;
     let hot = (0..rng.random_range(2..10)).map(|_| rng.random_range(0..sectors) / 8 * 8).collect();
     let aligned = [0.2, 0.6, 0.95][rng.random_range(0..3)];
-    let mut aim = Aim { row, setup, hot, next: 0, aligned };
+    let next = vec![0; setup.volumes.count() as usize];
+    let mut aim = Aim { row, setup, hot, next, aligned };
     let crashes = rng.random_range(row.crashes.clone());
     // A crash leaves requests unanswered.
     let requests = REQUESTS + crashes * setup.in_flight as u32 + rng.random_range(0..60);
@@ -102,7 +103,7 @@ fn trouble(setup: &Setup, rng: &mut Pcg64Mcg, steps: &mut Vec<Step>) {
             }
             (0.02, 0.02)
         }
-        Trouble::FlashVanishes | Trouble::FlashShrinks => (0.002, 0.02),
+        Trouble::FlashVanishes | Trouble::FlashShrinks | Trouble::OriginGone => (0.002, 0.02),
         Trouble::OriginFlushErrors => (0.003, 0.05),
         _ => (0.01, 0.03),
     };
@@ -127,17 +128,22 @@ impl Aim<'_> {
         ];
         let sum = kinds.iter().map(|kind| kind.0).sum();
         let kind = by_weight(&kinds, |k| k.0, rng.random_range(0..sum)).1;
+        let volume = match self.setup.volumes.count() {
+            1 => 0,
+            several => rng.random_range(0..several),
+        };
+        let range = self.setup.volumes.range(volume);
         if kind == Kind::Flush {
-            return Step::Ask(kind, 0, 0);
+            return Step::Ask(kind, range.start, 0);
         }
-        let (first, count) = self.place(rng);
-        self.next = first + count;
-        Step::Ask(kind, first * SECTOR as u64, count * SECTOR as u64)
+        let next = self.next[volume as usize];
+        let (first, count) = self.place((range.end - range.start) / SECTOR as u64, next, rng);
+        self.next[volume as usize] = first + count;
+        Step::Ask(kind, range.start + first * SECTOR as u64, count * SECTOR as u64)
     }
 
-    /// A place, in sectors.
-    fn place(&mut self, rng: &mut Pcg64Mcg) -> (u64, u64) {
-        let sectors = self.setup.shape.origin_bytes / SECTOR as u64;
+    /// A place in a volume, in sectors.
+    fn place(&self, sectors: u64, next: u64, rng: &mut Pcg64Mcg) -> (u64, u64) {
         let unit = self.setup.shape.unit_bytes / SECTOR as u64;
         let aligned = rng.random_bool(self.aligned);
         let count = match (rng.random_range(0..20), aligned) {
@@ -149,9 +155,9 @@ impl Aim<'_> {
         let mut first = match rng.random_range(0..100) {
             p if p < self.row.hot => {
                 let page = self.hot[rng.random_range(0..self.hot.len())];
-                page + if aligned { 0 } else { rng.random_range(0..8) }
+                page.min(sectors - 1) + if aligned { 0 } else { rng.random_range(0..8) }
             }
-            p if p < self.row.hot + self.row.scan && self.next < sectors => self.next,
+            p if p < self.row.hot + self.row.scan && next < sectors => next,
             p if p % 16 == 15 => (rng.random_range(0..sectors) / unit * unit).saturating_sub(4),
             _ => rng.random_range(0..sectors),
         };

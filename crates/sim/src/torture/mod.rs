@@ -12,6 +12,7 @@
 //!
 //! Why not random decisions on the way: a list of steps can be shortened, and a person can read it.
 
+mod bases;
 pub mod caches;
 mod choices;
 pub mod corpus;

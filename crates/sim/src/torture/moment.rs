@@ -23,9 +23,9 @@ pub(super) struct Moment<'a> {
     pub attached: bool,
     /// The pages that recovery of each log ignores, by the state file.
     pub ignored: Vec<Vec<Range<u64>>>,
-    /// When a flush was asked for that was answered.
-    pub flushed: Option<Nanos>,
-    /// When the last write-back was asked for that is durable on the origin.
-    pub cleared: Option<Nanos>,
+    /// For each volume: when a flush was asked for that was answered ...
+    pub flushed: &'a [Option<Nanos>],
+    /// ... and when the last write-back was asked for that is durable on the origin.
+    pub cleared: &'a [Option<Nanos>],
     pub seen: &'a mut Seen,
 }

@@ -12,7 +12,7 @@ use larder_core::mutant::{DEATHS, MUTANTS, SERVED, SHARED};
 use super::corpus;
 use super::rows::profile;
 use super::runner::{Outcome, Task, activate, torture};
-use crate::{scenario, synced};
+use crate::{scenario, shared, synced};
 
 /// A fixed history.
 type Scenario = fn() -> Result<(), String>;
@@ -39,6 +39,21 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         "state-apart-from-dirty",
         "9: a crash makes a dirty unit clean",
         synced::a_dirty_unit_is_logged_in_one_block,
+    ),
+    (
+        "failed-origin-ends-cache",
+        "14: a failed origin takes the cache of others",
+        shared::a_failed_origin_leaves_the_others_their_cache,
+    ),
+    (
+        "share-not-kept",
+        "14: a volume takes more than its share",
+        shared::a_volume_keeps_to_its_share,
+    ),
+    (
+        "refusing-origin-grows",
+        "14: dirty data of one volume displaces others",
+        shared::refused_data_displaces_nothing_of_others,
     ),
     (
         "page-log-serves-alone",

@@ -8,6 +8,7 @@ use larder_core::buf::SECTOR;
 use larder_core::config::{Limits, preset};
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::shape::Shape;
+use larder_core::volumes::{Share, Volumes};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -56,10 +57,11 @@ impl Plan {
     pub fn headline(&self) -> String {
         let setup = &self.setup;
         format!(
-            "profile {}, preset {} {}, {} units of {} KiB, {} slots, {} shards, {} in flight, trouble {:?}",
+            "profile {}, preset {} {}, {} volumes, {} units of {} KiB, {} slots, {} shards, {} in flight, trouble {:?}",
             self.profile,
             setup.preset,
             setup.kind.name,
+            setup.volumes.count(),
             setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes),
             setup.shape.unit_bytes >> 10,
             setup.plan.slots(),
@@ -81,6 +83,31 @@ fn drawn_before(seed: u64) -> Option<&'static Profile> {
         }
         None => true,
     })
+}
+
+/// One volume of this shape, or several of one to about twice their part of so many units, which may end inside a page; a
+/// third of those with shares.
+fn volumes(row: &Profile, shape: &Shape, units: u64, rng: &mut Pcg64Mcg) -> Volumes {
+    let count = match row.volumes {
+        [1] => return Volumes::one(shape.origin_bytes),
+        several => several[rng.random_range(0..several.len())],
+    };
+    let units = (units / u64::from(count)).max(1);
+    let sizes: Vec<u64> = (0..count)
+        .map(|_| {
+            let bytes = rng.random_range(1..=2 * units) * shape.unit_bytes;
+            bytes - rng.random_range(0..20) * SECTOR as u64 % shape.unit_bytes
+        })
+        .collect();
+    let volumes = Volumes::placed(&sizes, shape.stripe_bytes());
+    if rng.random_bool(0.7) {
+        return volumes;
+    }
+    let shares = (0..count).map(|_| Share {
+        least: rng.random_range(0.0..1.0 / f64::from(count)),
+        most: rng.random_range(0.3..1.0),
+    });
+    volumes.sharing(&shares.collect::<Vec<_>>())
 }
 
 /// Draws the volume.
@@ -110,6 +137,9 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         several => several[rng.random_range(0..several.len())],
     };
     let shape = Shape::new(origin_bytes, unit_bytes, shards).striped(stripe);
+    let volumes = volumes(row, &shape, units, rng);
+    let shape = Shape { origin_bytes: volumes.bytes(), ..shape };
+    let units = shape.origin_bytes.div_ceil(unit_bytes);
     let tenths = rng.random_range(row.slots.clone());
     let slots = (units * tenths / 10).max(1) + rng.random_range(0..2);
     let slots = slots.clamp(u64::from(shards), units.max(u64::from(shards)));
@@ -128,6 +158,10 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     }
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
     let trouble = kind.bears(row.troubles[rng.random_range(0..row.troubles.len())]);
+    let troubled = match volumes.count() {
+        1 => None,
+        several => Some(rng.random_range(0..several)),
+    };
     let plan = (kind.plan)(&Sizes { shape, slots, block_bytes, blocks }, &choices);
     Setup {
         preset: name,
@@ -135,6 +169,8 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         choices,
         limits,
         shape,
+        volumes,
+        troubled,
         plan,
         in_flight: row.in_flight[rng.random_range(0..row.in_flight.len())],
         origin_slowest: rng.random_range(100..2_000) * MICRO,

@@ -27,6 +27,8 @@ pub struct Profile {
     pub shards: &'static [u32],
     /// Adjoining units that a shard owns in a row.
     pub stripes: &'static [u32],
+    /// Volumes that share the cache.
+    pub volumes: &'static [u32],
     /// Slots, as a share of the volume's units in tenths.
     pub slots: Range<u64>,
     /// Client requests in flight.

@@ -31,6 +31,8 @@ pub enum Trouble {
     OriginErrors,
     /// Origin flushes fail too.
     OriginFlushErrors,
+    /// All operations on an origin fail for a while.
+    OriginGone,
     /// One copy of the metadata on flash rots.
     MetadataRot,
     /// Cached data on flash rots.
@@ -62,6 +64,7 @@ pub const PROMISES: &[(Trouble, Promise, &str)] = &[
     (Trouble::FlashShrinks, Promise::Invisible, "operations beyond the end fail"),
     (Trouble::OriginErrors, Promise::ErrorsPass, "a failed write may or may not have happened"),
     (Trouble::OriginFlushErrors, Promise::ErrorsPass, "every later FLUSH of the life fails too"),
+    (Trouble::OriginGone, Promise::ErrorsPass, "only to clients of its own volume"),
     (Trouble::MetadataRot, Promise::Invisible, "checksums, two copies; at worst a cold start"),
     (Trouble::DataRot, Promise::Undetected, "there are no checksums over cached data"),
 ];
@@ -76,7 +79,7 @@ impl Trouble {
     /// Whether operations on flash go as they should.
     #[must_use]
     pub fn spares_flash(self) -> bool {
-        matches!(self, Self::None | Self::OriginErrors | Self::OriginFlushErrors)
+        matches!(self, Self::None | Self::OriginErrors | Self::OriginFlushErrors | Self::OriginGone)
     }
 
     /// Whether what recovery finds may be damaged.

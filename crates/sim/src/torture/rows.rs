@@ -4,92 +4,18 @@
 //! A seed selects a row (or the caller names one), and from the row everything else. Narrow rows find what a broad mixture
 //! hardly ever meets. A new preset is a name in `CACHES`; a new kind of stress is a row.
 
-use super::kinds::{
-    BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
-    LOG_FULL, LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION, UNLOGGED_WRITE_BACK,
-    VOLATILE, WRITE_BACK,
+use super::bases::{
+    CLEAN_UNITS, EVERY, EVERYDAY, KIB, OWN, OWNED, PAGE_LOG, PAGES_OWNED, SHARED, UNITS,
+    WITH_JOURNAL,
 };
-use super::mix::{MIXED, Mix};
+use super::kinds::{
+    BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, LOG_BOUNDED, LOG_FULL,
+    LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION, UNLOGGED_WRITE_BACK, VOLATILE,
+    WRITE_BACK,
+};
+use super::mix::Mix;
 use super::profile::Profile;
 use super::promise::Trouble;
-
-const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
-const EVERY: &[&Kind] =
-    &[&VOLATILE, &JOURNALED, &WRITE_BACK, &LOG_THROUGH, &LOG_BOUNDED, &LOG_FULL];
-const WITH_JOURNAL: &[&Kind] = &[&JOURNALED, &WRITE_BACK];
-const CLEAN_UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED];
-
-const KIB: u64 = 1 << 10;
-
-const EVERYDAY: Profile = Profile {
-    name: "everyday",
-    what: "a mixed load, several crashes",
-    weight: 6,
-    percent: 0,
-    takes: UNITS,
-    units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
-    shards: &[1, 1, 2],
-    stripes: &[1],
-    slots: 2..11,
-    in_flight: &[1, 4, 4, 16, 48],
-    mix: MIXED,
-    hot: 30,
-    scan: 5,
-    any: false,
-    plugs: 0.0,
-    crashes: 3..6,
-    bursts: false,
-    rest: (40, 15),
-    strays: false,
-    troubles: &[Trouble::None],
-};
-
-/// Troubles where flash owns data.
-const OWNED: &[Trouble] = &[
-    Trouble::None,
-    Trouble::None,
-    Trouble::None,
-    Trouble::FlashErrors,
-    Trouble::FlashSlow,
-    Trouble::OriginErrors,
-    Trouble::OriginFlushErrors,
-];
-
-/// Rows about pages that flash owns.
-const PAGES_OWNED: Profile =
-    Profile { weight: 0, percent: 2, units: &[4 * KIB], slots: 1..9, rest: (12, 8), ..EVERYDAY };
-
-/// Rows about the mechanisms that only the preset `larder` has.
-const OWN: Profile = Profile {
-    weight: 0,
-    percent: 6,
-    units: &[64 * KIB, 64 * KIB, 128 * KIB],
-    in_flight: &[4, 16, 16, 48],
-    mix: Mix { read: 60, write: 32, flush: 2, trim: 3, zero: 3, fill: 0 },
-    hot: 50,
-    troubles: &[
-        Trouble::None,
-        Trouble::None,
-        Trouble::None,
-        Trouble::OriginErrors,
-        Trouble::FlashErrors,
-        Trouble::FlashFull,
-        Trouble::FlashHangs,
-        Trouble::FlashSlow,
-        Trouble::FlashVanishes,
-    ],
-    ..EVERYDAY
-};
-
-/// What the rows of page logs have in common.
-const PAGE_LOG: Profile = Profile {
-    weight: 2,
-    takes: &[&LOG_FULL],
-    units: &[16 * KIB, 64 * KIB, 64 * KIB],
-    hot: 50,
-    rest: (30, 8),
-    ..EVERYDAY
-};
 
 /// Every row.
 pub const PROFILES: &[Profile] = &[
@@ -468,6 +394,19 @@ pub const PROFILES: &[Profile] = &[
         mix: Mix { read: 40, write: 40, flush: 14, trim: 2, zero: 4, fill: 0 },
         troubles: &[Trouble::FlashForgets],
         ..PAGES_OWNED
+    },
+    Profile {
+        name: "shared",
+        what: "two to four volumes share a cache, and the origin of one may fail",
+        takes: &[&JOURNALED, &JOURNALED, &VOLATILE, &EXTENDED],
+        ..SHARED
+    },
+    Profile {
+        name: "shared-owned",
+        what: "as shared, and flash owns units or pages",
+        takes: &[&WRITE_BACK, &SYNCED, &SYNCED, &SYNCED_BY_EVICTION],
+        units: &[4 * KIB],
+        ..SHARED
     },
 ];
 

@@ -6,6 +6,7 @@ use larder_core::config::{AdmissionChoice, CacheSpec, Choices, Limits};
 use larder_core::exec::Nanos;
 use larder_core::format::Plan;
 use larder_core::shape::Shape;
+use larder_core::volumes::Volumes;
 
 use super::kinds::Kind;
 use super::promise::{Promise, Trouble};
@@ -31,8 +32,12 @@ pub struct Setup {
     pub choices: Choices,
     /// Limits, impatient too.
     pub limits: Limits,
-    /// The volume.
+    /// The volume, or the space of several.
     pub shape: Shape,
+    /// The volumes that share the cache.
+    pub volumes: Volumes,
+    /// The volume whose origin has trouble, if there are several.
+    pub troubled: Option<u32>,
     /// Where things lie on flash.
     pub plan: Plan,
     /// Client requests in flight, at most.
@@ -59,6 +64,11 @@ impl Setup {
     #[must_use]
     pub fn promise(&self) -> Promise {
         self.kind.promise(self.trouble)
+    }
+
+    /// Whether the trouble of an origin concerns the volume at this offset.
+    pub(super) fn is_troubled(&self, offset: u64) -> bool {
+        self.troubled.is_none_or(|volume| volume == self.volumes.at(offset))
     }
 
     /// Whether another read follows one that the origin failed: of the request alone, or of flash.

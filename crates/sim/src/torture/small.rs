@@ -14,6 +14,7 @@ use larder_core::exec::MILLISECOND;
 use larder_core::policy::admission::OnMissSettings;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
+use larder_core::volumes::Volumes;
 
 use super::history::{Judged, Violation};
 use super::kinds::JOURNALED;
@@ -78,6 +79,8 @@ pub fn setup(slots: u64) -> Setup {
         choices,
         limits,
         shape,
+        volumes: Volumes::one(shape.origin_bytes),
+        troubled: None,
         plan,
         in_flight: OPERATIONS as usize,
         origin_slowest: 100_000,

@@ -20,7 +20,7 @@ impl Worker {
     /// Reports doubt about the origin, and failed flushes of flash by any worker, to the shard.
     pub(super) fn follow_doubt(&mut self) {
         if self.doubt.is_raised() {
-            self.shard.distrust_origin();
+            self.shard.distrust_origin(0);
         }
         while let Some(dev) = self.driver.failed_flush() {
             self.shard.flash_flush_failed(dev);
@@ -85,11 +85,15 @@ impl Worker {
     }
 
     /// Flushes the origin for another worker, through the shard that remembers a failed flush.
-    pub fn flush_origin(&mut self, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+    pub fn flush_origin(
+        &mut self,
+        volume: u32,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
         debug_assert_eq!(self.index, FLUSH_WORKER);
         let caller = Caller::Call(Box::new(|result| done(result.map(drop))));
         let number = self.desk.open((self.clock, caller), Kind::Flush, 0, 1);
         let tag = Desk::<Caller>::tag(number, 0) | u64::from(self.index) << WORKER_SHIFT;
-        self.shard.flush_origin(tag);
+        self.shard.flush_origin(volume, tag);
     }
 }

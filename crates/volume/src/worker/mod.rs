@@ -244,7 +244,7 @@ impl Worker {
         let flash = flash.map(|c| FlashLeft { dirty: c.units_dirty > 0, reached: c.reached });
         let unsettled =
             self.flush_shards && (!self.shard.journal_settled() || self.shard.has_losses());
-        Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed() })
+        Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed(0) })
     }
 
     fn take_message(&mut self, message: Message) {

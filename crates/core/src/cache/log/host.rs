@@ -204,7 +204,8 @@ impl Host for ShardHost {
     async fn read_origin(&self, page: u64) -> Result<Buf, Errno> {
         let len = Self::page_bytes(&self.cx, page);
         let found = Buf::with_len(len as usize);
-        let found = self.cx.origin.read(Use::Unpaced, page * PAGE as u64, len, found).await?;
+        let at = page * PAGE as u64;
+        let found = self.cx.origins.read(Use::Unpaced, at, len, found).await?;
         let mut whole = Buf::zeroed(PAGE);
         whole[..len as usize].copy_from_slice(&found);
         Ok(whole)
@@ -214,7 +215,7 @@ impl Host for ShardHost {
         let len = Self::page_bytes(&self.cx, page);
         self.cx.stats.add(|c| c.write_back_bytes += len);
         let at = (page * PAGE as u64, len);
-        let (result, _) = self.cx.origin.write(Use::WriteBack, at, false, Some(buf)).await;
+        let (result, _) = self.cx.origins.write(Use::WriteBack, at, false, Some(buf)).await;
         if self.refused.replace(result.is_err()) != result.is_err() {
             self.flash.device().emit(Event::OriginRefuses { errno: result.err() });
         }
@@ -229,13 +230,13 @@ impl Host for ShardHost {
             [pages.start, pages.end].map(|page| shape.origin_bytes.min(page * PAGE as u64));
         for piece in shape.pieces(offset, end - offset) {
             let range = (piece.offset, piece.len);
-            self.cx.origin.change(Use::Unpaced, kind, range, None).await?;
+            self.cx.origins.change(Use::Unpaced, kind, range, None).await?;
         }
         Ok(())
     }
 
     async fn flush_origin(&self) -> Result<(), Errno> {
-        self.cx.origin.make_durable().await
+        self.cx.origins.make_all_durable().await
     }
 
     fn evicted(&self, pages: u64) {

@@ -121,7 +121,7 @@ impl OpenLog {
                 missed.retain(|page| !self.log.has(*page));
             }
             let aside = Buf::with_len((to - from) as usize);
-            let aside = match cx.origin.read(Use::Client, from, to - from, aside).await {
+            let aside = match cx.origins.read(Use::Client, from, to - from, aside).await {
                 Ok(aside) => aside,
                 Err(errno) => {
                     cx.reply(tag, Err(errno), None, false);
@@ -235,7 +235,7 @@ impl OpenLog {
             let change = self.log.plan_change(fua);
             if change == Change::Bypass {
                 let write = async || {
-                    let write = cx.origin.write(Use::Client, span.range(), fua, buf.take());
+                    let write = cx.origins.write(Use::Client, span.range(), fua, buf.take());
                     let (result, back) = write.await;
                     buf = back;
                     result
@@ -248,7 +248,7 @@ impl OpenLog {
             let result = self.put_pages(span, buf.as_ref(), fua, change).await;
             if result.is_err() && self.device().closed() {
                 // The origin has all other data.
-                return cx.origin.write(Use::Unpaced, span.range(), fua, buf).await.0;
+                return cx.origins.write(Use::Unpaced, span.range(), fua, buf).await.0;
             }
             if result.is_ok() || !self.log.is_bypassed() {
                 return result;
@@ -290,7 +290,7 @@ impl OpenLog {
         fua: bool,
     ) -> (Result<(), Errno>, Option<Buf>) {
         self.drop_pages(span).await;
-        let written = self.cx.origin.write(Use::Client, span.range(), fua, Some(buf)).await;
+        let written = self.cx.origins.write(Use::Client, span.range(), fua, Some(buf)).await;
         let (result, buf) = written;
         (result, buf.filter(|_| result.is_ok()))
     }
@@ -324,7 +324,7 @@ impl OpenLog {
                 let len = ShardHost::page_bytes(&self.cx, page);
                 let _hold = self.log.host().holds.take(page..page + 1, For::Origin).await;
                 let at = (page * SIZE, len);
-                self.cx.origin.write(Use::Unpaced, at, fua, Some(bytes)).await.0?;
+                self.cx.origins.write(Use::Unpaced, at, fua, Some(bytes)).await.0?;
                 self.log.origin_has(page, last);
             }
         }
@@ -361,7 +361,7 @@ impl OpenLog {
         self.writers.set(self.writers.get() + 1);
         let mut result = self.discard_held(&span, kind).await;
         if result.is_err() && self.device().closed() {
-            result = cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
+            result = cx.origins.change(Use::Unpaced, kind, span.range(), None).await;
         }
         self.writers.set(self.writers.get() - 1);
         drop((claim, hold));
@@ -372,7 +372,7 @@ impl OpenLog {
     async fn discard_held(&self, span: &RequestSpan, kind: IoKind) -> Result<(), Errno> {
         let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
         let fua = fua && !mutant::is_active("fua-ignored");
-        let discard = async || self.cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
+        let discard = async || self.cx.origins.change(Use::Unpaced, kind, span.range(), None).await;
         loop {
             let change = self.log.plan_change(fua);
             let result = match change {
@@ -417,14 +417,14 @@ impl OpenLog {
         let end = (pages.end * SIZE).min(self.cx.shape.origin_bytes);
         let range = (pages.start * SIZE, end - pages.start * SIZE);
         let hold = self.log.host().holds.take(pages.clone(), For::Origin).await;
-        let mut result = self.cx.origin.change(Use::Unpaced, kind, range, None).await;
+        let mut result = self.cx.origins.change(Use::Unpaced, kind, range, None).await;
         for _ in 0..RETRIES {
             if result.is_ok() || buried != Ok(true) {
                 break;
             }
             // The tombstone is durable: the pages must become zero.
             self.cx.exec.sleep(MILLISECOND).await;
-            result = self.cx.origin.change(Use::Unpaced, kind, range, None).await;
+            result = self.cx.origins.change(Use::Unpaced, kind, range, None).await;
         }
         drop(hold);
         if buried != Ok(true) {
@@ -443,12 +443,12 @@ impl OpenLog {
     }
 
     /// Serves a FLUSH. Returns false if the log was detached meanwhile, after all data was written to the origin.
-    pub(crate) async fn flush(&self, tag: Tag) -> bool {
+    pub(crate) async fn flush(&self, tag: Tag, offset: u64) -> bool {
         if mutant::is_active("flush-skips-origin") {
             self.cx.reply(tag, Ok(()), None, false);
             return true;
         }
-        let result = self.log.barrier(self.cx.origin.flush(), self.flush_past()).await;
+        let result = self.log.barrier(self.cx.origins.at(offset).flush(), self.flush_past()).await;
         if result.is_err() && self.device().closed() {
             return false;
         }
@@ -461,7 +461,7 @@ impl OpenLog {
         // A restart after a power loss may not use a log that is being detached.
         let needed = self.unrecorded.get();
         if self.covered.get() < needed || self.detaching.get() {
-            self.cx.origin.make_durable().await?;
+            self.cx.origins.make_all_durable().await?;
             self.covered.set(self.covered.get().max(needed));
         }
         Ok(())

@@ -79,7 +79,7 @@ impl Clean {
         recovered: Option<&Recovered>,
         owner: Weak<dyn Owner>,
     ) -> (Rc<Self>, bool) {
-        let table = || Table::new(cx.shape, plan.slots, spec.slots);
+        let table = || Table::new(cx.shape, &cx.origins.volumes, plan.slots, spec.slots);
         let found = Layout::of(&cx.shape, &plan).zip(recovered);
         let mut restored = table();
         let warm =
@@ -200,7 +200,7 @@ impl Clean {
             fill = self.open_single(place).map(|fill| (fill, Inline { client_waits: false }));
         }
         let began = cx.exec.now();
-        let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
+        let data = cx.origins.read(Use::Client, place.offset, place.len, buf).await;
         cx.population.read_origin((place, sequence), None, cx.exec.now() - began);
         let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
         let (Some((fill, Inline { client_waits })), Some(data)) = (fill, &buf) else {
@@ -337,7 +337,7 @@ impl Clean {
         let target = resident.or_else(|| self.admit_write(&place));
         self.write_ahead(target.as_ref(), &place).await;
         let fua = fua && !mutant::is_active("fua-ignored");
-        let (result, buf) = cx.origin.write(Use::Client, place.range(), fua, request.buf).await;
+        let (result, buf) = cx.origins.write(Use::Client, place.range(), fua, request.buf).await;
         let may_copy = result.is_ok() || mutant::is_active("valid-after-origin-error");
         let copy = target.zip(buf).filter(|_| may_copy);
         let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
@@ -411,7 +411,7 @@ impl Clean {
     fn whole_pages(&self, place: &Place, target: &WriteTarget) -> Pages {
         let page = PAGE as u64;
         let end = place.within + place.len;
-        let at_end = place.offset + place.len == self.units.cx.shape.origin_bytes;
+        let at_end = self.units.cx.origins.volumes.ends_at(place.offset + place.len);
         let any = mutant::is_active("partial-page-valid");
         let first = place.within.is_multiple_of(page) || target.edges_valid.0 || any;
         let last = end.is_multiple_of(page) || at_end || target.edges_valid.1 || any;
@@ -429,7 +429,7 @@ impl Clean {
             (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
         let target = self.units.table.begin_write(place.unit, &place.pages);
         self.write_ahead(target.as_ref(), &place).await;
-        let result = cx.origin.change(Use::Unpaced, kind, place.range(), None).await;
+        let result = cx.origins.change(Use::Unpaced, kind, place.range(), None).await;
         cx.reply(tag, result, None, target.is_some());
         drop(claim);
     }

@@ -16,9 +16,11 @@ use crate::exec::{MILLISECOND, each};
 use crate::journal::{Journal as _, Log, LogFailed, Ticket};
 use crate::mutant;
 use crate::origin::Use;
+use crate::origins::Durable;
 use crate::pages::{Pages, REGIONS};
 use crate::population::step::populate_whole;
 use crate::request::Errno;
+use crate::volumes::VolumeSet;
 
 /// Bytes and number of the units that a clear cleans with one flush of the origin, while their clients wait.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -42,7 +44,8 @@ impl WriteBack {
     /// Exchanges two units. The next update retries an exchange that fails.
     pub(super) async fn swap(&self, swap: Swap) {
         let (table, cx) = (&self.units.table, &self.units.cx);
-        if self.units.log().is_some_and(Log::has_failed) || self.units.flash.is_failing() {
+        let fails = self.units.log().is_some_and(Log::has_failed) || self.units.flash.is_failing();
+        if fails || !self.units.may_swap(swap) {
             return;
         }
         let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
@@ -57,7 +60,9 @@ impl WriteBack {
         let Some(pin) = self.units.insert(swap.incoming) else { return };
         let (slot, doubts) = (pin.slot(), self.slots.writes.doubts());
         let copied = populate_whole(&self.units, &pin, swap.incoming).await;
-        let durable = copied && self.flush_copy().await.is_ok();
+        let volumes = cx.origins.volumes_of([swap.incoming].into_iter());
+        let flushed = if copied { self.flush_copy(volumes).await } else { Err(Errno::EIO) };
+        let durable = flushed.is_ok_and(|flushed| flushed.failed.is_none());
         // A flush that failed meanwhile may have lost the copy.
         if !durable
             || doubts != self.slots.writes.doubts()
@@ -74,12 +79,24 @@ impl WriteBack {
         cx.stats.add(|c| c.populations += 1);
     }
 
-    /// Flushes both devices before a unit becomes clean: a clean unit is evicted without a copy to the origin.
-    pub(super) async fn flush_copy(&self) -> Result<(), Errno> {
-        if !mutant::is_active("own-before-origin-flush") {
-            self.units.cx.origin.make_durable().await?;
+    /// Flushes the origins of these volumes, and flash, before units become clean: a clean unit is evicted without a copy to
+    /// the origin. Only units of the volumes that it returns as durable may become clean.
+    ///
+    /// # Errors
+    /// If flash cannot be flushed, or none of the origins.
+    pub(super) async fn flush_copy(&self, volumes: VolumeSet) -> Result<Durable, Errno> {
+        let flushed = if mutant::is_active("own-before-origin-flush") {
+            Durable { volumes, failed: None }
+        } else {
+            self.units.cx.origins.make_durable(volumes).await
+        };
+        if let (true, Some(errno)) = (flushed.volumes.is_empty(), flushed.failed) {
+            return Err(errno);
         }
-        if mutant::is_active("own-before-flush") { Ok(()) } else { self.slots.make_durable().await }
+        if !mutant::is_active("own-before-flush") {
+            self.slots.make_durable().await?;
+        }
+        Ok(flushed)
     }
 
     /// Frees a slot whose unit needs no copy, unless it is free or pinned; returns whether it did.
@@ -98,8 +115,10 @@ impl WriteBack {
         if !mutant::is_active("leave-without-write-back") {
             self.write_back(slot).await?;
         }
-        if !mutant::is_active("leave-without-origin-flush") {
-            self.units.cx.origin.make_durable().await?;
+        if let Some(unit) = self.units.table.unit_of(slot)
+            && !mutant::is_active("leave-without-origin-flush")
+        {
+            self.units.cx.origins.of_unit(unit).make_durable().await?;
         }
         self.evict_durably(slot).await
     }
@@ -107,7 +126,7 @@ impl WriteBack {
     /// The slot has no dirty data any more.
     pub(super) fn cleaned(&self, slot: u32, unit: u32) {
         self.dirty.clear(slot);
-        self.syncer.policy.borrow_mut().cleaned(unit);
+        self.syncer_of(unit).policy.borrow_mut().cleaned(unit);
     }
 
     pub(super) async fn evict_durably(&self, slot: u32) -> Result<(), Errno> {
@@ -146,10 +165,14 @@ impl WriteBack {
                 Err(errno) => failed.push((at.0, errno)),
             }
         }
-        let most = self.units.cx.limits.population_io_bytes;
+        let (most, volumes) =
+            (self.units.cx.limits.population_io_bytes, &self.units.cx.origins.volumes);
         let adjoins = |run: &[Part], next: &Part| {
             let (first, last) = (&run[0], &run[run.len() - 1]);
-            last.offset + last.len == next.offset && next.offset + next.len - first.offset <= most
+            let crosses = volumes.at(first.offset) != volumes.at(next.offset)
+                && !mutant::is_active("copy-crosses-volumes");
+            let ends = last.offset + last.len == next.offset;
+            ends && !crosses && next.offset + next.len - first.offset <= most
         };
         let mut runs: Vec<Vec<Part>> = Vec::new();
         for part in parts {
@@ -211,7 +234,13 @@ impl WriteBack {
             }
             read = vec![joined];
         }
-        cx.origin.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await.0?;
+        let origin = cx.origins.at(run[0].offset);
+        let (written, _) =
+            origin.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await;
+        let refuses = (written.is_err() || origin.flush_failed().is_some())
+            && !mutant::is_active("refusing-origin-grows");
+        self.units.table.hold(origin.volume(), refuses);
+        written?;
         cx.stats.add(|c| c.write_back_bytes += len);
         Ok(())
     }
@@ -301,15 +330,20 @@ impl WriteBack {
         let is_copied = |of: &usize| failed.iter().all(|(failed, _)| failed != of);
         let copied: Vec<u32> =
             (0..units.len()).filter(is_copied).map(|of| units[of].0.slot()).collect();
-        drop(units);
-        if mutant::is_active("clean-before-flush") {
-            self.units.cx.origin.make_durable().await?;
+        let (origins, units) = (&self.units.cx.origins, units.into_iter().map(|(_, unit)| unit));
+        let volumes = origins.volumes_of(units);
+        let flushed = if mutant::is_active("clean-before-flush") {
+            origins.make_durable(volumes).await
         } else {
-            self.flush_copy().await?;
-        }
+            self.flush_copy(volumes).await?
+        };
+        result = result.and(flushed.failed.map_or(Ok(()), Err));
         let mut ticket = None;
         for slot in copied {
             let Some(unit) = self.units.table.unit_of(slot) else { continue };
+            if !flushed.volumes.has(origins.of_unit(unit).volume()) {
+                continue;
+            }
             // A flush that failed lost it on flash after it was copied to the origin.
             if self.slots.writes.has_lost(slot) {
                 result = result.and(self.evict_durably(slot).await);

@@ -36,6 +36,9 @@ impl Exchanges for Clean {
 
     fn exchange(&self, swap: Swap) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
+            if !self.units.may_swap(swap) {
+                return;
+            }
             if let Some(slot) = swap.outgoing {
                 if !self.units.evict(slot) {
                     return; // pinned
@@ -63,10 +66,11 @@ impl Exchanges for WriteBack {
     fn exchange(&self, swap: Swap) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
             let cx = &self.units.cx;
-            cx.pace.begin_step(&cx.exec).await;
+            let pace = &cx.origins.of_unit(swap.incoming).pace;
+            pace.begin_step(&cx.exec).await;
             let began = cx.exec.now();
             self.swap(swap).await;
-            cx.pace.end_step(&cx.exec, began, None);
+            pace.end_step(&cx.exec, began, None);
         })
     }
 

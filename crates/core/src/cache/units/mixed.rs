@@ -10,6 +10,7 @@
 //! later.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use slab::Slab;
@@ -218,6 +219,14 @@ impl MixedSlots {
 
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
+    }
+
+    /// Removes all pages of these units.
+    pub(super) fn remove_units(&mut self, units: &Range<u32>) {
+        let singles = self.directories.iter().flat_map(|(_, directory)| &directory.singles);
+        let gone = singles.filter(|single| single.is_there() && units.contains(&single.unit));
+        let gone: Vec<Single> = gone.copied().collect();
+        gone.into_iter().for_each(|single| self.remove(single.unit, single.page));
     }
 
     /// Takes the pages of a unit out of their places.

@@ -59,7 +59,7 @@ impl WriteBack {
         };
         let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
         let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-        let read = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
+        let read = cx.origins.read(Use::Client, place.offset, place.len, buf).await;
         drop(pass);
         let data = match read {
             Ok(data) => data,
@@ -88,10 +88,9 @@ impl WriteBack {
     /// Whether a change of a unit that is not cached admits it.
     pub(super) fn admits_write(&self, place: &Place, kind: IoKind) -> bool {
         let writes = matches!(kind, IoKind::Write { .. });
-        let slots = self.units.table.slots();
         writes
             && self.units.cx.population.admits_write()
-            && self.syncer.policy.borrow().admits(slots)
+            && self.syncer_of(place.unit).admits(&self.units.table)
             && self.may_admit(place)
     }
 
@@ -199,7 +198,12 @@ impl WriteBack {
                 return Some(slot);
             }
             passed.push(slot);
-            self.syncer.wants(table.unit_of(slot)?, exec);
+            let owner = table.unit_of(slot)?;
+            if table.is_held(owner) {
+                table.renew(slot); // the next search begins with others
+            } else {
+                self.syncer_of(owner).wants(owner, exec);
+            }
         }
         None
     }

@@ -30,9 +30,13 @@ impl Table {
         Some(self.pin_singles(&mut entries, slot, shift))
     }
 
-    /// Opens a free slot for single pages; `reads`: of clients up to now. Returns false if no slot is free.
+    /// Opens a free slot for single pages; `reads`: of clients up to now. Returns false if no slot is free, or volumes need
+    /// it.
     pub(crate) fn open_mixed(&self, reads: u64) -> bool {
         let mut entries = self.entries.borrow_mut();
+        if !entries.shares.may_mix(entries.slots.len() as u32 - entries.used) {
+            return false;
+        }
         let Some(slot) = entries.take_free(0) else { return false };
         entries.slots[slot as usize].owner = entries.mixed.open(slot, reads);
         entries.slots[slot as usize].bits = MIXED;
@@ -48,6 +52,7 @@ impl Table {
         let next = (from..from + SEARCHED.min(slots)).map(|slot| slot % slots);
         let units = next.filter_map(|slot| {
             let unit = entries.unit_in(slot).filter(|_| !entries.is_pinned(slot))?;
+            let unit = Some(unit).filter(|unit| entries.shares.may_lose(*unit))?;
             Some((slot, frequency(unit)))
         });
         units.min_by(|a, b| a.1.total_cmp(&b.1))
@@ -132,12 +137,14 @@ mod tests {
     use crate::config::{Placement, ReplacementChoice, SlotSpec};
     use crate::pages::PageSet;
     use crate::shape::Shape;
+    use crate::volumes::Volumes;
 
     /// Four slots of 16 pages, over 32 units.
     fn table() -> Rc<Table> {
         let replacement = Some(ReplacementChoice::Lru);
         let spec = SlotSpec { placement: Placement::Anywhere, replacement };
-        Table::new(Shape::new(32 << 16, 1 << 16, 1), 4, spec)
+        let volumes = Volumes::one(32 << 16);
+        Table::new(Shape::new(32 << 16, 1 << 16, 1), &volumes, 4, spec)
     }
 
     fn place(table: &Rc<Table>, unit: u32, pages: Pages) -> Option<SlotPin> {

@@ -8,6 +8,7 @@ use larder_policy::syncer::{Syncer, SyncerSettings};
 
 use super::dirty_map::DirtyMap;
 use super::table::Table;
+use crate::context::Context;
 use crate::exec::{Exec, Signal};
 use crate::flash::InFlight;
 use crate::mutant;
@@ -19,23 +20,47 @@ pub(crate) struct SyncTask {
     pub(super) stopped: Cell<bool>,
     /// Whether a round is copying.
     pub(super) copying: Cell<bool>,
+    /// The volume whose units it copies; `None` if there is one only.
+    volume: Option<u32>,
 }
 
 impl SyncTask {
-    pub(super) fn new(settings: &SyncerSettings, table: &Table, dirty: &DirtyMap) -> Self {
-        let mut policy = Syncer::new(settings);
-        for slot in dirty.slots_from(0, usize::MAX) {
-            table.unit_of(slot).into_iter().for_each(|unit| {
-                policy.dirtied(unit, table.slots(), 0);
-            });
+    /// One for each volume, so that an origin that is slow or refuses writes delays no other.
+    pub(super) fn each(
+        settings: &SyncerSettings,
+        cx: &Context,
+        table: &Table,
+        dirty: &DirtyMap,
+    ) -> Vec<Self> {
+        let volumes = cx.origins.volumes.count();
+        let syncer = |volume| Self {
+            policy: RefCell::new(Syncer::new(settings)),
+            wake: Rc::default(),
+            stopped: Cell::new(false),
+            copying: Cell::new(false),
+            volume: (volumes > 1).then_some(volume),
+        };
+        let syncers: Vec<Self> = (0..volumes).map(syncer).collect();
+        for unit in dirty.slots_from(0, usize::MAX).into_iter().filter_map(|s| table.unit_of(s)) {
+            let syncer = &syncers[cx.origins.of_unit(unit).volume() as usize];
+            syncer.policy.borrow_mut().dirtied(unit, syncer.slots(table), 0);
         }
-        let policy = RefCell::new(policy);
-        Self { policy, wake: Rc::default(), stopped: Cell::new(false), copying: Cell::new(false) }
+        syncers
+    }
+
+    /// The slots of which a share may be dirty: those of the volume.
+    pub(super) fn slots(&self, table: &Table) -> u32 {
+        self.volume.map_or_else(|| table.slots(), |volume| table.used_by(volume))
+    }
+
+    /// Whether a write may make one more unit dirty.
+    pub(super) fn admits(&self, table: &Table) -> bool {
+        self.policy.borrow().admits(self.slots(table))
     }
 
     /// A change of a unit begins.
-    pub(super) fn dirtied(&self, unit: u32, slots: u32, exec: &Exec<InFlight>) {
-        if self.policy.borrow_mut().dirtied(unit, slots, exec.now()) {
+    pub(super) fn dirtied(&self, unit: u32, table: &Table, exec: &Exec<InFlight>) {
+        if self.policy.borrow_mut().dirtied(unit, self.slots(table), exec.now()) {
             self.wake.set(exec);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The syncer of a write-back cache: copies dirty units to the origin while they stay cached (Holland et al. 3.5; flashcache
-//! and bcache in SCE 4.4).
+//! and bcache in SCE 4.4). Each volume has its own.
 //!
 //! Which units, and when, is a policy (`larder_policy::syncer`). A round enters the units in which no client is, copies their
 //! dirty regions, flushes both devices, and makes those units clean that no client changed since. Clients do not wait for it;
@@ -15,6 +15,7 @@ use larder_policy::syncer::SyncNow;
 
 use super::copy_back::TOGETHER;
 use super::gate::Pass;
+use super::sync_task::SyncTask;
 use super::table::SlotPin;
 use super::write_back::{PATIENCE, WriteBack};
 use crate::exec::{MILLISECOND, Nanos, SECOND};
@@ -43,14 +44,15 @@ struct Copying {
     _pass: Pass,
 }
 
-/// The task.
-pub(crate) async fn run(cache: Weak<WriteBack>) {
+/// The task of a volume.
+pub(crate) async fn run(cache: Weak<WriteBack>, volume: u32) {
     while let Some(cache) = cache.upgrade() {
         if cache.units.flash.closed() {
             return;
         }
-        let next = cache.round().await;
-        let (wake, exec) = (Rc::clone(&cache.syncer.wake), cache.units.cx.exec.clone());
+        let syncer = &cache.syncers[volume as usize];
+        let next = cache.round(syncer, volume).await;
+        let (wake, exec) = (Rc::clone(&syncer.wake), cache.units.cx.exec.clone());
         drop(cache);
         match next {
             Next::AtOnce => {}
@@ -62,31 +64,31 @@ pub(crate) async fn run(cache: Weak<WriteBack>) {
 
 impl WriteBack {
     /// One round.
-    async fn round(&self) -> Next {
-        // A failed flush of the origin is final: nothing becomes clean any more.
-        let unflushable = self.units.cx.origin.flush_failed().is_some();
-        if self.syncer.stopped.get() || unflushable || !self.units.flash.usable() {
+    async fn round(&self, syncer: &SyncTask, volume: u32) -> Next {
+        // A failed flush of an origin is final: nothing of its volume becomes clean any more.
+        let unflushable = self.units.cx.origins.of(volume).flush_failed().is_some();
+        if syncer.stopped.get() || unflushable || !self.units.flash.usable() {
             return Next::WhenDue(SECOND);
         }
-        let due = self.due();
+        let due = self.due(syncer);
         if due.is_empty() {
-            return Next::WhenDue(self.rest());
+            return Next::WhenDue(self.rest(syncer));
         }
-        self.syncer.copying.set(true);
-        let next = self.sync(due).await;
-        self.syncer.copying.set(false);
+        syncer.copying.set(true);
+        let next = self.sync(syncer, due).await;
+        syncer.copying.set(false);
         next
     }
 
-    fn due(&self) -> Vec<u32> {
-        let (cx, mut policy) = (&self.units.cx, self.syncer.policy.borrow_mut());
+    fn due(&self, syncer: &SyncTask) -> Vec<u32> {
+        let (cx, mut policy) = (&self.units.cx, syncer.policy.borrow_mut());
         let idle = policy.settings().idle_ns.is_some_and(|idle| cx.busy_for(idle).is_none());
-        policy.next(SyncNow { now: cx.exec.now(), slots: self.units.table.slots(), idle })
+        policy.next(SyncNow { now: cx.exec.now(), slots: syncer.slots(&self.units.table), idle })
     }
 
     /// How long nothing is due.
-    fn rest(&self) -> Nanos {
-        let (cx, policy) = (&self.units.cx, self.syncer.policy.borrow());
+    fn rest(&self, syncer: &SyncTask) -> Nanos {
+        let (cx, policy) = (&self.units.cx, syncer.policy.borrow());
         let due = policy.due_at().map(|at| at.saturating_sub(cx.exec.now()));
         let idle = policy.settings().idle_ns.filter(|_| policy.dirty() > 0);
         let idle = idle.and_then(|idle| cx.busy_for(idle));
@@ -94,9 +96,9 @@ impl WriteBack {
     }
 
     /// Copies units to the origin, and makes those clean that were not changed meanwhile.
-    async fn sync(&self, units: Vec<u32>) -> Next {
+    async fn sync(&self, syncer: &SyncTask, units: Vec<u32>) -> Next {
         let mut copying: Vec<Copying> =
-            units.into_iter().filter_map(|unit| self.begin_copy(unit)).collect();
+            units.into_iter().filter_map(|unit| self.begin_copy(syncer, unit)).collect();
         if copying.is_empty() {
             return Next::After(BUSY);
         }
@@ -104,8 +106,9 @@ impl WriteBack {
             copying.iter().map(|one| (one.pin.clone(), one.unit)).collect();
         let failed = self.copy(&pins, TOGETHER).await;
         drop(pins);
+        let volumes = self.units.cx.origins.volumes_of(copying.iter().map(|one| one.unit));
         let early = mutant::is_active("synced-before-durable");
-        if !early && self.flush_copy().await.is_err() {
+        if !early && self.flush_copy(volumes).await.is_err() {
             return Next::After(SECOND);
         }
         let now = self.units.cx.exec.now();
@@ -115,7 +118,7 @@ impl WriteBack {
             let unchanged = self.dirty.change(slot) == Some(one.change);
             let failed = failed.iter().any(|(of, _)| *of == at);
             if failed || !unchanged && !mutant::is_active("synced-over-newer") {
-                self.syncer.policy.borrow_mut().again(one.unit, now);
+                syncer.policy.borrow_mut().again(one.unit, now);
             } else if self.slots.writes.has_lost(slot) {
                 lost.push((slot, one.unit, one.change));
             } else {
@@ -129,13 +132,13 @@ impl WriteBack {
     }
 
     /// Enters a dirty unit, if no client is in it.
-    fn begin_copy(&self, unit: u32) -> Option<Copying> {
+    fn begin_copy(&self, syncer: &SyncTask, unit: u32) -> Option<Copying> {
         let Some(slot) = self.units.table.slot_of(unit) else {
-            self.syncer.policy.borrow_mut().cleaned(unit);
+            syncer.policy.borrow_mut().cleaned(unit);
             return None;
         };
         let Some(_pass) = self.gate.enter_alone(unit) else {
-            self.syncer.policy.borrow_mut().passed(unit);
+            syncer.policy.borrow_mut().passed(unit);
             return None;
         };
         let change = self.dirty.change(slot)?;

@@ -11,17 +11,20 @@
 //! end of the volume are valid, so that a short last unit can be fully valid.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use larder_policy::replacement::{Replacement, Update};
 
 use super::mixed::MixedSlots;
+use super::shares::Shares;
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;
 use crate::config::{Placement, SlotSpec};
 use crate::mutant;
 use crate::pages::{PageSet, Pages};
 use crate::shape::Shape;
+use crate::volumes::Volumes;
 
 /// Values of [`Slot::bits`]: all pages valid, none valid, slot free, slot mixed. Every other value is a bitmap's index.
 pub(super) const FULL: u32 = u32::MAX;
@@ -74,6 +77,10 @@ pub(super) struct Entries {
     pub(super) mixed: MixedSlots,
     /// The next slot that a search for a cold unit passes.
     pub(super) cold_hand: u32,
+    /// The slots of each volume.
+    pub(super) shares: Shares,
+    /// Units that get no slot (`volume_slots.rs`).
+    pub(super) closed: Vec<Range<u32>>,
 }
 
 /// The table of one attachment.
@@ -98,10 +105,10 @@ pub(crate) struct Evicted {
 }
 
 impl Table {
-    /// An empty table for one shard of a device that has `device_slots` slots.
-    pub(crate) fn new(shape: Shape, device_slots: u64, spec: SlotSpec) -> Rc<Self> {
+    /// An empty table for one shard of a device that has `total` slots, which these volumes share.
+    pub(crate) fn new(shape: Shape, volumes: &Volumes, total: u64, spec: SlotSpec) -> Rc<Self> {
         let SlotSpec { placement, replacement } = spec;
-        let slots = shape.slots_of(device_slots);
+        let slots = shape.slots_of(total);
         let ways = placement.ways(slots);
         // Slots beyond the last whole set are unused.
         let sets = slots.checked_div(ways).unwrap_or(0);
@@ -123,6 +130,8 @@ impl Table {
             },
             mixed: MixedSlots::new(shape.pages_per_unit()),
             cold_hand: 0,
+            shares: Shares::new(volumes.clone(), &shape, slots),
+            closed: Vec::new(),
         };
         Rc::new(Self { shape, entries: RefCell::new(entries) })
     }
@@ -218,12 +227,16 @@ impl Table {
         self.pin(&mut self.entries.borrow_mut(), slot)
     }
 
-    /// Gives the unit a free slot, with no page valid.
+    /// Gives the unit a free slot, with no page valid, unless it is closed, or others need the slot (`shares.rs`).
     pub(crate) fn insert(self: &Rc<Self>, unit: u32) -> Option<SlotPin> {
+        if self.is_closed(unit) || !self.may_take(unit, None) {
+            return None;
+        }
         let mut entries = self.entries.borrow_mut();
         debug_assert!(entries.slot_of(unit).is_none(), "unit {unit} has a slot already");
         let set = entries.set_of(unit);
         let slot = entries.take_free(set)?;
+        entries.shares.added(unit);
         entries.slots[slot as usize].owner = unit;
         entries.slots[slot as usize].bits = EMPTY;
         entries.map[unit as usize] = slot + 1;
@@ -278,10 +291,11 @@ impl Table {
     ) -> Option<u32> {
         let mut entries = self.entries.borrow_mut();
         let set = entries.set_of(incoming);
-        let Entries { slots, replacement, .. } = &mut *entries;
+        let Entries { slots, replacement, shares, .. } = &mut *entries;
         let may_evict = |slot: u32| {
             let found = &slots[slot as usize];
             !matches!(found.bits, FREE | MIXED)
+                && shares.may_displace(incoming, found.owner)
                 && may_evict(slot, found.owner)
                 && (found.pins == 0
                     || mutant::is_active("evict-pinned")
@@ -401,6 +415,7 @@ impl Entries {
                     self.partial.give_back(bits);
                 }
                 self.map[owner as usize] = 0;
+                self.shares.removed(owner);
                 vec![owner]
             }
         };

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 
+use larder_policy::admission::Swap;
 use larder_policy::balance::{Balance, BalanceSettings, MOST_BYTES};
 
 use super::extended::OpenReads;
@@ -138,6 +139,9 @@ impl<J: Journal> UnitCache<J> {
         if let Some(pin) = self.table.resident(unit) {
             return Some(pin);
         }
+        if self.table.is_closed(unit) {
+            return None; // evicts nothing for it
+        }
         if let Some(pin) = self.insert(unit) {
             return Some(pin);
         }
@@ -152,6 +156,12 @@ impl<J: Journal> UnitCache<J> {
             }
         }
         self.insert(unit)
+    }
+
+    /// Whether the volumes' shares allow an exchange.
+    pub(super) fn may_swap(&self, swap: Swap) -> bool {
+        let victim = swap.outgoing.and_then(|slot| self.table.unit_of(slot));
+        !self.table.is_closed(swap.incoming) && self.table.may_take(swap.incoming, victim)
     }
 
     /// Gives a unit a free slot.
@@ -173,8 +183,9 @@ impl<J: Journal> UnitCache<J> {
     /// free one, that of a unit that is read less than what mixed slots earn, or the mixed slot that is due.
     pub(crate) fn places_for(&self, unit: u32, pages: &Pages) -> Option<SlotPin> {
         let (table, population) = (&self.table, &self.cx.population);
-        if self.block_bytes() > PAGE as u64 {
-            return None; // an operation would reach into the next place
+        // Into larger blocks of the device an operation would reach beyond the place.
+        if self.block_bytes() > PAGE as u64 || table.is_closed(unit) {
+            return None;
         }
         let place = || {
             let pin = table.places_for(unit, pages);
@@ -298,11 +309,11 @@ impl<J: Journal> UnitCache<J> {
     #[inline]
     fn balances(&self, place: &Place) -> bool {
         let (Some(balance), Some(flash)) = (&self.balance, self.flash.load()) else { return false };
-        let mut balance = balance.borrow_mut();
+        let (mut balance, origin) = (balance.borrow_mut(), self.cx.origins.at(place.offset));
         balance.concerns(&flash)
             && place.len <= MOST_BYTES
-            && self.cx.origin.is_trusted()
-            && balance.serves(&flash, &self.cx.origin.load(), self.cx.exec.now())
+            && origin.is_trusted()
+            && balance.serves(&flash, &origin.load(), self.cx.exec.now())
     }
 
     /// Reads a hit from the origin.
@@ -311,14 +322,15 @@ impl<J: Journal> UnitCache<J> {
     /// If the origin failed, is overdue, or is no longer trusted: a buffer.
     async fn read_origin(&self, place: &Place, buf: Buf) -> Result<Buf, Buf> {
         let (cx, limit) = (&self.cx, self.cx.limits.flash_timeout);
-        let read = cx.origin.read_within(limit, place.range(), buf).await;
+        let origin = cx.origins.at(place.offset);
+        let read = origin.read_within(limit, place.range(), buf).await;
         let (Some(balance), Some(flash)) = (&self.balance, self.flash.load()) else {
             return read.map_err(|_| Buf::with_len(place.len as usize));
         };
         let now = cx.exec.now();
         match read {
-            Ok(data) if cx.origin.is_trusted() => {
-                balance.borrow_mut().answered(&flash, &cx.origin.load(), now);
+            Ok(data) if origin.is_trusted() => {
+                balance.borrow_mut().answered(&flash, &origin.load(), now);
                 cx.stats.add(|c| c.balanced_reads += 1);
                 Ok(data)
             }

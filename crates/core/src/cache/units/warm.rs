@@ -94,6 +94,7 @@ impl Table {
             entries.slots[slot as usize].owner = unit;
             entries.slots[slot as usize].bits = EMPTY;
             entries.used += 1;
+            entries.shares.added(unit);
             entries.replacement.inserted(slot, u64::from(unit));
             // The last byte may have bits beyond the unit's pages.
             validity::assign(&mut words, unit_pages..all_bits, false);

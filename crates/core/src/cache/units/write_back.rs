@@ -65,7 +65,8 @@ pub(crate) struct WriteBack {
     /// Its slots.
     pub(crate) slots: Rc<DirtyFlash>,
     pub(super) gate: Gate,
-    pub(super) syncer: SyncTask,
+    /// One for each volume.
+    pub(super) syncers: Vec<SyncTask>,
     /// Whether misses may admit units: not while everything is evicted.
     pub(crate) admits: Cell<bool>,
     settling: Cell<bool>,
@@ -83,7 +84,7 @@ impl WriteBack {
         recovered: Option<&Recovered>,
         owner: Weak<dyn Owner>,
     ) -> Result<Rc<Self>, Contradiction> {
-        let table = Table::new(cx.shape, plan.slots, spec.slots);
+        let table = Table::new(cx.shape, &cx.origins.volumes, plan.slots, spec.slots);
         let found = Layout::of(&cx.shape, &plan).zip(recovered);
         let dirty = Rc::new(DirtyMap::new(&cx.shape));
         if let Some((layout, found)) = &found {
@@ -103,8 +104,9 @@ impl WriteBack {
             DirtyJournal::start(cx, &table, (state, spec.dirty_log), log, held.map(|h| h.slot))
         });
         let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
+        let syncers = SyncTask::each(&spec.sync, cx, &units.table, &dirty);
         Ok(Rc::new(Self {
-            syncer: SyncTask::new(&spec.sync, &units.table, &dirty),
+            syncers,
             units,
             dirty,
             slots,
@@ -112,6 +114,11 @@ impl WriteBack {
             admits: Cell::new(true),
             settling: Cell::new(false),
         }))
+    }
+
+    /// The syncer of a unit's volume.
+    pub(super) fn syncer_of(&self, unit: u32) -> &SyncTask {
+        &self.syncers[self.units.cx.origins.of_unit(unit).volume() as usize]
     }
 
     /// Units with dirty data.
@@ -215,7 +222,7 @@ impl WriteBack {
         let cx = &self.units.cx;
         let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
         self.unit_dropped(place.unit).await?;
-        cx.origin.change(Use::Client, kind, place.range(), buf).await
+        cx.origins.change(Use::Client, kind, place.range(), buf).await
     }
 
     /// Waits until recovery does not find the unit in a slot that it left.
@@ -252,25 +259,29 @@ impl WriteBack {
     /// Marks pages of a unit as dirty: a change begins. Returns the regions that were clean.
     pub(super) fn mark(&self, (slot, unit): (u32, u32), pages: &Pages) -> u64 {
         let new = self.dirty.mark(slot, pages);
-        self.syncer.dirtied(unit, self.units.table.slots(), &self.units.cx.exec);
+        self.syncer_of(unit).dirtied(unit, &self.units.table, &self.units.cx.exec);
         new
     }
 
-    pub(crate) async fn flush(&self, tag: Tag) {
-        let result = self.persist().await;
+    pub(crate) async fn flush(&self, tag: Tag, offset: u64) {
+        let result = self.persist(offset).await;
         self.units.cx.reply(tag, result, None, false);
     }
 
-    /// Makes all changes that were answered durable: flushes both devices, since either may hold them (design rule 7), and
-    /// logs the units that were admitted. Without a journal a restart finds nothing on flash, so all is written back.
-    async fn persist(&self) -> Result<(), Errno> {
-        let cx = &self.units.cx;
+    /// Makes all changes durable that were answered in the volume of this offset: flushes its origin and flash, since either
+    /// may hold them (design rule 7), and logs the units that were admitted. Without a journal a restart finds nothing on
+    /// flash, so all is written back.
+    async fn persist(&self, offset: u64) -> Result<(), Errno> {
+        let (cx, origin) = (&self.units.cx, self.units.cx.origins.at(offset));
         if mutant::is_active("flush-skips-origin") {
             return Ok(());
         }
         let not_logged = || self.units.journal.as_ref().map(|journal| journal.admitted());
         let before = not_logged().unwrap_or_default();
-        let result = cx.origin.make_durable().await;
+        let result = match mutant::is_active("flush-of-first-volume") {
+            true => cx.origins.of(0).make_durable().await,
+            false => origin.make_durable().await,
+        };
         // A detach has copied all dirty data to the origin, durably.
         if self.units.flash.closed() || mutant::is_active("flush-skips-flash") {
             return result;
@@ -280,12 +291,19 @@ impl WriteBack {
         if flushed.is_err() && self.drop_clean_losses().await {
             flushed = self.slots.flush().await;
         }
+        if flushed.is_err() && self.units.flash.closed() {
+            return origin.make_durable().await; // it was detached meanwhile
+        }
         let kept = match self.units.journal.as_ref().zip(admitted) {
             Some((journal, mut admitted)) if flushed.is_ok() => {
-                // A clean unit is logged only if the origin has it durably.
+                // A clean unit is logged only if its origin has it durably.
+                let is_flushed = |slot| {
+                    let unit = self.units.table.unit_of(slot);
+                    unit.is_some_and(|unit| cx.origins.of_unit(unit).volume() == origin.volume())
+                };
                 let settled = |one: &(u32, u64)| {
                     self.dirty.mask(one.0) != 0
-                        || result.is_ok() && before.binary_search(one).is_ok()
+                        || result.is_ok() && before.binary_search(one).is_ok() && is_flushed(one.0)
                 };
                 admitted.retain(settled);
                 journal.keep(&admitted).await
@@ -302,7 +320,7 @@ impl WriteBack {
         let Some(slot) = self.units.table.slot_of(unit) else { return Ok(()) };
         match &self.units.journal {
             Some(journal) if !journal.is_admitted(slot) => journal.keep(&[]).await,
-            _ => self.persist().await,
+            _ => self.persist(self.units.cx.shape.unit_offset(unit)).await,
         }
     }
 
@@ -320,7 +338,7 @@ impl WriteBack {
     /// Makes all state durable without delay: the volume stops.
     pub(crate) fn settle(self: &Rc<Self>) {
         self.units.hurry();
-        self.syncer.stop(&self.units.cx.exec);
+        self.syncers.iter().for_each(|syncer| syncer.stop(&self.units.cx.exec));
         if self.slots.writes.is_durable() || self.settling.replace(true) {
             return;
         }
@@ -334,6 +352,7 @@ impl WriteBack {
 
     /// Whether all state that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
-        self.units.is_settled() && self.slots.writes.is_durable() && self.syncer.is_at_rest()
+        let rests = self.syncers.iter().all(SyncTask::is_at_rest);
+        self.units.is_settled() && self.slots.writes.is_durable() && rests
     }
 }

@@ -131,7 +131,10 @@ fn judge_pages(
             found.pages(slot, &layout).into_iter().filter(is_clean)
         {
             let at = shape.unit_offset(unit) + u64::from(page) * PAGE as u64;
-            let len = shape.origin_bytes.saturating_sub(at).min(PAGE as u64);
+            let volumes = &moment.setup.volumes;
+            // No client reads beyond the end of a volume.
+            let end = volumes.range(volumes.at(at)).end;
+            let len = end.saturating_sub(at).min(PAGE as u64);
             let ours = (slot_at + u64::from(place) * PAGE as u64) / SECTOR as u64;
             let theirs = at / SECTOR as u64;
             for i in 0..len / SECTOR as u64 {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The slots of each volume of a cache, and who may take one from whom.
+//!
+//! Invariants: a volume takes no slot beyond its `most`; it takes none from a volume that has its `least` or fewer, and no
+//! free slot that others need to reach their `least`. Within that the replacement policy decides, as in a cache of one volume,
+//! where all of this is true.
+//!
+//! A volume whose origin refuses dirty data is *held* at the slots that it has, so that its dirty units do not displace what
+//! others have.
+//!
+//! Why not a replacement policy for each volume: loads that take turns would each be left with their part of the slots.
+
+use crate::mutant;
+use crate::shape::Shape;
+use crate::volumes::{Share, Volumes};
+
+/// The shares of one shard's slots.
+pub(super) struct Shares {
+    shape: Shape,
+    volumes: Volumes,
+    each: Vec<Part>,
+}
+
+/// What one volume has.
+struct Part {
+    used: u32,
+    least: u32,
+    most: u32,
+    /// While it is held: its bound.
+    held: Option<u32>,
+}
+
+impl Shares {
+    pub(super) fn new(volumes: Volumes, shape: &Shape, slots: u32) -> Self {
+        let of = |share: f64| (share.clamp(0.0, 1.0) * f64::from(slots)) as u32;
+        let part = |Share { least, most }| Part {
+            used: 0,
+            least: of(least),
+            most: of(most).max(1),
+            held: None,
+        };
+        Self { shape: *shape, each: volumes.shares().map(part).collect(), volumes }
+    }
+
+    fn volume(&self, unit: u32) -> usize {
+        self.volumes.at(self.shape.unit_offset(unit)) as usize
+    }
+
+    fn is_alone(&self) -> bool {
+        self.each.len() == 1
+    }
+
+    /// A unit has a slot.
+    pub(super) fn added(&mut self, unit: u32) {
+        let volume = self.volume(unit);
+        self.each[volume].used += 1;
+    }
+
+    /// A unit has no slot any more.
+    pub(super) fn removed(&mut self, unit: u32) {
+        let volume = self.volume(unit);
+        self.each[volume].used -= 1;
+    }
+
+    pub(super) fn used(&self, volume: u32) -> u32 {
+        self.each[volume as usize].used
+    }
+
+    /// Whether a unit may take one of so many free slots.
+    pub(super) fn may_insert(&self, unit: u32, free: u32) -> bool {
+        if self.is_alone() || mutant::is_active("share-not-kept") {
+            return true;
+        }
+        let own = self.volume(unit);
+        let others = self.each.iter().enumerate().filter(|(volume, _)| *volume != own);
+        let reserved: u32 = others.map(|(_, part)| part.least.saturating_sub(part.used)).sum();
+        self.each[own].may_grow() && free > reserved
+    }
+
+    /// Whether a unit may take the slot of another.
+    pub(super) fn may_displace(&self, incoming: u32, victim: u32) -> bool {
+        if self.is_alone() || mutant::is_active("share-not-kept") {
+            return true;
+        }
+        let (own, other) = (self.volume(incoming), &self.each[self.volume(victim)]);
+        own == self.volume(victim) || self.each[own].may_grow() && other.used > other.least
+    }
+
+    /// Whether one of so many free slots may hold single pages.
+    pub(super) fn may_mix(&self, free: u32) -> bool {
+        let reserved = |part: &Part| part.least.saturating_sub(part.used);
+        self.is_alone() || free > self.each.iter().map(reserved).sum()
+    }
+
+    /// Whether the volume of a unit may lose a slot to single pages.
+    pub(super) fn may_lose(&self, unit: u32) -> bool {
+        self.is_alone() || {
+            let part = &self.each[self.volume(unit)];
+            part.used > part.least
+        }
+    }
+
+    /// Whether the volume of a unit is held, and it is one of several.
+    pub(super) fn is_held(&self, unit: u32) -> bool {
+        !self.is_alone() && self.each[self.volume(unit)].held.is_some()
+    }
+
+    /// Holds a volume at what it has, or no longer.
+    pub(super) fn hold(&mut self, volume: u32, holds: bool) {
+        let part = &mut self.each[volume as usize];
+        part.held = holds.then(|| part.held.unwrap_or(part.used));
+    }
+}
+
+impl Part {
+    fn may_grow(&self) -> bool {
+        self.used < self.held.unwrap_or(u32::MAX).min(self.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two volumes of 100 units of a page; the first has between 2 and 6 of 10 slots.
+    fn shares(used: [u32; 2]) -> Shares {
+        let volumes = Volumes::placed(&[100 << 12, 100 << 12], 4096);
+        let first = Share { least: 0.2, most: 0.6 };
+        let volumes = volumes.sharing(&[first, Share::default()]);
+        let mut shares = Shares::new(volumes.clone(), &Shape::new(volumes.bytes(), 4096, 1), 10);
+        for (volume, used) in used.into_iter().enumerate() {
+            (0..used).for_each(|_| shares.added(100 * volume as u32));
+        }
+        shares
+    }
+
+    #[test]
+    fn a_volume_takes_no_more_than_its_most() {
+        let shares = shares([6, 2]);
+        assert!(!shares.may_insert(0, 2) && shares.may_insert(100, 2));
+        assert!(shares.may_displace(0, 1), "its own");
+        assert!(!shares.may_displace(0, 100) && shares.may_displace(100, 0));
+    }
+
+    #[test]
+    fn what_a_volume_has_at_least_is_kept_for_it() {
+        let shares = shares([1, 8]);
+        assert!(!shares.may_insert(100, 1), "the last free slot is the other's");
+        assert!(shares.may_insert(0, 1));
+        assert!(!shares.may_displace(100, 0) && shares.may_displace(0, 100));
+    }
+
+    #[test]
+    fn a_volume_that_is_held_keeps_what_it_has() {
+        let mut shares = shares([3, 3]);
+        shares.hold(0, true);
+        assert!(!shares.may_insert(0, 4) && !shares.may_displace(0, 100));
+        assert!(shares.may_displace(0, 1));
+        shares.removed(0);
+        shares.hold(0, true);
+        assert!(shares.may_insert(0, 4), "up to what it had");
+        shares.hold(0, false);
+        shares.added(0);
+        assert!(shares.may_insert(0, 4));
+    }
+}

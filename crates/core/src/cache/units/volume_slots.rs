@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a table knows of volumes: their shares of its slots (`shares.rs`), and units that get no slot any more.
+//!
+//! Those are the units of a volume whose origin cannot be flushed. Their single pages leave at once: an operation in flight
+//! does not make a page valid that has left. Their slots are freed by the owner of the table, each when nothing pins it.
+
+use std::ops::Range;
+
+use super::table::Table;
+
+impl Table {
+    /// From now on these units get no slot and no place in a mixed slot, and their single pages leave.
+    pub(crate) fn close(&self, units: Range<u32>) {
+        let mut entries = self.entries.borrow_mut();
+        entries.mixed.remove_units(&units);
+        entries.closed.push(units);
+    }
+
+    /// Whether a unit gets no slot.
+    #[inline]
+    pub(crate) fn is_closed(&self, unit: u32) -> bool {
+        self.entries.borrow().closed.iter().any(|units| units.contains(&unit))
+    }
+
+    /// The slots that hold such units.
+    pub(crate) fn closed_slots(&self) -> Vec<u32> {
+        let entries = self.entries.borrow();
+        let units = entries.closed.iter().cloned().flatten();
+        units.filter_map(|unit| entries.slot_of(unit)).collect()
+    }
+
+    /// Slots of a volume.
+    pub(crate) fn used_by(&self, volume: u32) -> u32 {
+        self.entries.borrow().shares.used(volume)
+    }
+
+    /// Holds a volume at the slots that it has, or no longer.
+    pub(crate) fn hold(&self, volume: u32, holds: bool) {
+        self.entries.borrow_mut().shares.hold(volume, holds);
+    }
+
+    /// Whether the volume of a unit is held.
+    pub(crate) fn is_held(&self, unit: u32) -> bool {
+        self.entries.borrow().shares.is_held(unit)
+    }
+
+    /// Whether a unit may get a slot: that of `victim`, or a free one.
+    pub(crate) fn may_take(&self, unit: u32, victim: Option<u32>) -> bool {
+        let entries = self.entries.borrow();
+        match victim {
+            Some(victim) => entries.shares.may_displace(unit, victim),
+            None => entries.shares.may_insert(unit, entries.slots.len() as u32 - entries.used),
+        }
+    }
+
+    /// The unit of a slot counts as new for the replacement policy.
+    pub(crate) fn renew(&self, slot: u32) {
+        let mut entries = self.entries.borrow_mut();
+        let Some(unit) = entries.unit_in(slot) else { return };
+        entries.replacement.removed(slot);
+        entries.replacement.inserted(slot, u64::from(unit));
+    }
+}
