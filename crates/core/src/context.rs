@@ -76,6 +76,11 @@ impl Context {
         (&self.exec, &self.stats, &self.events)
     }
 
+    /// Bytes of the shard's tier of RAM.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.limits.ram_bytes / u64::from(self.shape.shards)
+    }
+
     /// A request was taken; it is open until [`reply`](Self::reply).
     pub(crate) fn opened(&self) {
         self.open.set(self.open.get() + 1);

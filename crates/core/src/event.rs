@@ -76,7 +76,7 @@ pub enum Event {
         /// The error.
         errno: Option<Errno>,
     },
-    /// This shard needs a flush of a volume's origin. The volume's first shard makes all flushes, since it remembers a failed one;
+    /// This shard needs a flush of a volume's origin. The first shard makes all flushes, since it remembers a failed one;
     /// the driver passes the result to [`origin_flushed`](crate::shard::Shard::origin_flushed).
     NeedsOriginFlush {
         /// The volume.

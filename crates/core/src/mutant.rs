@@ -44,6 +44,16 @@ pub const MUTANTS: &[Mutant] = &[
         "14",
         "units of a volume whose origin could not be flushed are logged",
     ),
+    mutant(
+        "ram-survives-write",
+        "3",
+        "a page stays in the tier of RAM when its place on flash is written",
+    ),
+    mutant(
+        "ram-keeps-older",
+        "3",
+        "a read of flash that a write overlapped brings its page into the tier of RAM",
+    ),
     mutant("share-not-kept", "14", "a volume takes slots beyond its share"),
     mutant(
         "refusing-origin-grows",

@@ -297,8 +297,8 @@ impl Origin {
     async fn relay(&self) -> Result<(), Errno> {
         self.events.emit(Event::NeedsOriginFlush { volume: self.volume });
         self.relayed.wait(&self.exec).await;
-        if self.relayed_result.get().is_err() {
-            self.distrust();
+        if let Err(errno) = self.relayed_result.get() {
+            self.failed.set(Some(errno));
         }
         self.relayed_result.get()
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The origins of a shard: one for each volume.
 //!
-//! Invariant: what fails or is slow concerns its own volume. A flush, a failed flush and the pace of population belong to one
-//! origin. A flush of several returns which of them succeeded.
+//! Invariant: what fails concerns its own volume. A flush, a failed flush and the pace of population belong to one origin. A
+//! flush of several ends with the slowest, and returns which of them succeeded.
 
 use std::rc::Rc;
 

@@ -52,6 +52,7 @@ impl Shard {
         origins: DevId,
     ) -> Self {
         assert_eq!(shape.origin_bytes, volumes.bytes(), "the shape is that of the volumes");
+        assert!(volumes.count() == 1 || spec.may_be_shared(), "the configuration checks this");
         assert!(shape.units() <= Shape::MOST_UNITS, "the configuration of the volume checks this");
         let cx = Context::new(shape, volumes, limits, &spec.admission, origins);
         let current = Current::new(&cx, spec);

@@ -20,6 +20,8 @@ pub struct Counters {
     pub read_joins: u64,
     /// Reads that hit and were served by the origin.
     pub balanced_reads: u64,
+    /// Reads that hit and were served from the tier of RAM.
+    pub ram_reads: u64,
     /// Reads that missed and bypassed the cache, because they belong to a sequential stream that does not return.
     pub read_bypasses: u64,
     /// Units populated.
@@ -51,6 +53,7 @@ impl std::ops::AddAssign for Counters {
         self.origin_reads += other.origin_reads;
         self.read_joins += other.read_joins;
         self.balanced_reads += other.balanced_reads;
+        self.ram_reads += other.ram_reads;
         self.read_bypasses += other.read_bypasses;
         self.populations += other.populations;
         self.evictions += other.evictions;

@@ -59,6 +59,7 @@ impl Volumes {
     #[must_use]
     pub fn placed(sizes: &[u64], stripe_bytes: u64) -> Self {
         assert!((1..=MOST_VOLUMES).contains(&sizes.len()), "the configuration checks this");
+        assert!(sizes.iter().all(|bytes| *bytes > 0), "a volume has bytes");
         let mut start = 0;
         let place = |bytes: &u64| {
             let range = start..start + bytes;

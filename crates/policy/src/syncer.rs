@@ -70,7 +70,7 @@ impl Default for SyncerSettings {
 pub struct SyncNow {
     /// The time.
     pub now: u64,
-    /// Slots of the cache.
+    /// Slots of the cache; of several volumes that share it, those that the volume has.
     pub slots: u32,
     /// Whether no client has sent a request for [`SyncerSettings::idle_ns`].
     pub idle: bool,

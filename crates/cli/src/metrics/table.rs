@@ -99,6 +99,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         "Client reads that hit and were served by the origin",
     ),
     (
+        "larder_ram_reads",
+        Counter(|s| s.stats.counters.ram_reads),
+        "Client reads that hit and were served from the tier of RAM",
+    ),
+    (
         "larder_read_bypasses",
         Counter(|s| s.stats.counters.read_bypasses),
         "Client reads of sequential streams that bypassed the cache",

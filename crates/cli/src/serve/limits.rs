@@ -24,6 +24,9 @@ pub struct LimitArgs {
         long, value_parser = size, default_value = "8MiB", value_name = "SIZE", hide_short_help = true
     )]
     pub write_buffer: u64,
+    /// Memory for copies of pages that clients read from flash; 0: none
+    #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE", hide_short_help = true)]
+    pub ram: u64,
     /// Largest read of population, 4KiB to 1MiB; population reads less at a time while clients read
     #[arg(
         long, value_parser = size, default_value = "1MiB", value_name = "SIZE", hide_short_help = true
@@ -112,6 +115,7 @@ impl LimitArgs {
         }
         Ok(Limits {
             write_through_bytes: self.write_buffer,
+            ram_bytes: self.ram,
             population_io_bytes: self.populate_io,
             population_share: self.populate_share,
             checkpoint: self.checkpoint.max(1_000_000),

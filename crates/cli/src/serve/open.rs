@@ -134,6 +134,10 @@ impl Checked {
             let preset = Preset::of(args, state.as_ref().ok())?;
             let choices = durable(choices(&preset.name, &args.choices)?, args)?;
             let limits = args.limits.limits()?;
+            if limits.ram_bytes > 0 && choices.log().is_some() {
+                let why = "a page log has no tier of RAM; accepted: 0, or a preset with units";
+                bail!(BadSetting::new("ram", why));
+            }
             let remote = args.limits.remote()?;
             let secure = args.tls.secure()?;
             if args.flash.is_none() && (args.flash_size.is_some() || args.format || args.adopt) {

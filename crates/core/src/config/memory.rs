@@ -27,7 +27,7 @@ pub struct Memory {
     pub bitmap_bytes: u64,
     /// Directories of mixed slots, if as many slots are mixed as may be.
     pub directory_bytes: u64,
-    /// Write-through pool, population buffers, the regions that a journal keeps touched, its set of
+    /// Write-through pool, the tier of RAM, population buffers, the regions that a journal keeps touched, its set of
     /// changes that no flush covers, and the checksums of those under write-back.
     pub buffer_bytes: u64,
 }
@@ -60,6 +60,7 @@ impl Memory {
             },
             directory_bytes: choices.admission.directories_most(slots, unit_bytes),
             buffer_bytes: limits.write_through_bytes
+                + limits.ram_bytes
                 + 8 * limits.population_io_bytes
                 + u64::from(workers) * writes
                 + touch.map_or(0, |touch| {

@@ -109,6 +109,13 @@ impl CacheSpec {
         }
     }
 
+    /// Whether several volumes may share the cache. In a page log one origin that refuses pages would hold up all of them: its
+    /// tail passes only what is durable on the origin.
+    #[must_use]
+    pub fn may_be_shared(&self) -> bool {
+        !matches!(self.kind, KindSpec::Log(_))
+    }
+
     /// The device whose holes are those of the volume; `None` if flash may hold data there.
     pub fn with_holes<D>(&self, origin: D) -> Option<D> {
         (self.kind.contents() == Contents::Copies).then_some(origin)

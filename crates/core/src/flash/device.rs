@@ -13,6 +13,7 @@ use larder_policy::balance::{Load, Meter};
 
 use super::attached::Attached;
 use super::guards::{Guards, InFlight};
+use super::ram::Ram;
 use super::retries::Retries;
 use crate::buf::Buf;
 use crate::config::{Contents, Limits};
@@ -109,6 +110,8 @@ pub(crate) struct Flash {
     owner: Weak<dyn Owner>,
     /// Measures reads of cached data, if the cache balances them.
     meter: Option<RefCell<Meter>>,
+    /// Copies of pages in memory.
+    ram: Option<Ram>,
 }
 
 /// The start of an operation that is not measured.
@@ -132,12 +135,24 @@ impl Flash {
         };
         let device = Attached::new(dev, contents, events.clone());
         let (exec, stats) = (exec.clone(), Rc::clone(stats));
-        Self { device, exec, stats, bounds, retries: Retries::default(), owner, meter: None }
+        let retries = Retries::default();
+        Self { device, exec, stats, bounds, retries, owner, meter: None, ram: None }
     }
 
     /// The same device, whose reads of cached data are measured.
     pub(crate) fn measured(self, measured: bool) -> Self {
         Self { meter: measured.then(RefCell::default), ..self }
+    }
+
+    /// The same device, under a tier of RAM of so many bytes.
+    pub(crate) fn under_ram(self, bytes: u64) -> Self {
+        Self { ram: Ram::new(bytes), ..self }
+    }
+
+    /// The tier of RAM.
+    #[inline]
+    pub(crate) fn ram(&self) -> Option<&Ram> {
+        self.ram.as_ref()
     }
 
     /// The load of reads of cached data, if they are measured.
@@ -186,10 +201,15 @@ impl Flash {
             meter.borrow_mut().began();
             self.exec.now()
         });
+        let ram = self.ram.as_ref().filter(|_| kind != IoKind::Read);
+        let change = ram.map(|ram| (ram, ram.change_begins(offset, len)));
         let io = self.exec.io(self.device.dev, kind, offset, len, buf, at, Some(held), bound);
         async move {
             let ended = io.await;
             drop(forgotten);
+            if let Some((ram, change)) = change {
+                ram.change_ended(change);
+            }
             if began != UNMEASURED
                 && let Some(meter) = &self.meter
             {

@@ -4,6 +4,7 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | operations, their errors and time limits | `device.rs` |
+//! | a tier of RAM over it | `ram.rs` |
 //! | operations that are repeated while they fail; when | `retry.rs`; `retries.rs` |
 //! | guards that an operation holds until the device answers | `guards.rs` |
 //! | one attachment of a device, and its end | `attached.rs` |
@@ -13,10 +14,12 @@ mod attached;
 mod device;
 mod guards;
 mod health;
+mod ram;
 mod retries;
 mod retry;
 
 pub(crate) use self::attached::Attached;
 pub(crate) use self::device::{Flash, FlashError, FlashOp, Owner, Role};
 pub(crate) use self::guards::{Guards, InFlight, LateAnswer};
+pub(crate) use self::ram::Bringing;
 pub(crate) use self::retry::Unreadable;

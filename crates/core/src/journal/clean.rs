@@ -231,12 +231,6 @@ impl CleanJournal {
         Some(Snapshot { pin, logged, bits, before })
     }
 
-    /// Cancels snapshots of slots, except of those whose unit was evicted meanwhile: they are not logged.
-    fn cancel_all(&self, slots: Vec<Before>) {
-        let logged = |before: &Before| self.base.mapping.is_logged(before.slot);
-        slots.into_iter().filter(logged).for_each(|before| self.cancel(before));
-    }
-
     /// Cancels a slot's snapshot.
     fn cancel(&self, before: Before) {
         let Before { slot, cleaned, was_logged } = before;
@@ -375,24 +369,21 @@ impl Checkpointed for CleanJournal {
     }
 
     fn restore(&self, begun: Begun) {
-        self.cancel_all(begun.slots);
+        // A unit that was evicted meanwhile is not logged.
+        let logged = |before: &Before| self.base.mapping.is_logged(before.slot);
+        begun.slots.into_iter().filter(logged).for_each(|before| self.cancel(before));
     }
 
-    /// Slots whose unit leaves meanwhile are not logged: they are as before the snapshot.
     async fn flush_devices(&self, begun: &mut Begun) -> Result<bool, LogFailed> {
-        let flushed = self.flush(begun.rests).await?;
-        if !flushed {
-            let leaves = |before: &mut Before| self.leaves(before.slot);
-            self.cancel_all(begun.slots.extract_if(.., leaves).collect());
-        }
-        Ok(flushed)
+        self.flush(begun.rests).await
     }
 
-    /// The unit and its valid pages, without those touched since the snapshot.
+    /// The unit and its valid pages, without those touched since the snapshot; nothing of a unit that leaves.
     fn entry(&self, slot: u32, out: &mut Vec<u8>) {
         let (layout, at) = (&self.log().layout, out.len());
         let logged = self.base.table.logged_as(slot);
-        let Some(logged) = logged.filter(|_| self.base.mapping.is_logged(slot)) else {
+        let is_logged = self.base.mapping.is_logged(slot) && !self.leaves(slot);
+        let Some(logged) = logged.filter(|_| is_logged) else {
             return out.resize(at + layout.entry_bytes(), 0);
         };
         out.extend((number(logged) + 1).to_le_bytes());

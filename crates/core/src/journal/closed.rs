@@ -6,13 +6,17 @@
 //! other volumes continue. If no volume is left, the cache stops using flash.
 //!
 //! What was logged of such a unit before remains true until the unit is dropped: those regions are not touched, so they were
-//! durable on both devices, and nothing has changed them since.
+//! durable on both devices, and nothing has changed them since. A checkpoint writes nothing of it: its present pages may be
+//! newer than what the origin has durably.
 
 use super::base::Journal;
 use super::clean::CleanJournal;
 use super::log::LogFailed;
 use crate::mutant;
 use crate::request::Errno;
+
+/// More than a record of a dropped unit takes.
+const DROP_BYTES: usize = 16;
 
 impl CleanJournal {
     pub(super) fn is_closed(&self, volume: u32) -> bool {
@@ -48,9 +52,13 @@ impl CleanJournal {
         Ok(())
     }
 
-    /// Frees the slots of units that leave, unless a pin keeps them; those are tried again.
+    /// Frees slots of units that leave, unless a pin keeps them; the others at the next call. Each is a record, and more than a
+    /// part of the log at a time would not fit into the log of a checkpoint in progress.
     pub(super) fn evict_closed(&self) {
-        for slot in self.leaving_slots() {
+        let layout = &self.log().layout;
+        let most =
+            (layout.log_blocks as usize / 4).max(1) * layout.block_bytes as usize / DROP_BYTES;
+        for slot in self.leaving_slots().into_iter().take(most) {
             if let Some(gone) = self.base.table.evict_slot(slot) {
                 self.removed(gone);
                 self.base.cx.stats.add(|c| c.evictions += 1);

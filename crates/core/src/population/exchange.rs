@@ -66,18 +66,24 @@ async fn update(
     let (table, flash) = (cache.table(), cache.flash());
     let idle = policy.borrow().settings().idle;
     policy.borrow_mut().begin();
+    let mut refused = false;
     while !flash.closed() && flash.usable() && !current.detaching.has_begun() {
         if let Some(wait) = cx.busy_for(idle) {
             // A detach does not wait for clients that are never idle.
             cx.exec.sleep(wait.min(SECOND)).await;
             continue;
         }
-        let free = table.used() < table.slots();
+        // A free slot that the shares of volumes keep for another unit is none for the next one.
+        let free = table.used() < table.slots() && !refused;
         let step = policy.borrow_mut().step(&View(table), free);
         match step {
             Step::Done => break,
             // Yields: the hands pass many units in one step.
             Step::More => cx.exec.sleep(1).await,
+            Step::Swap(swap) if !cache.may_exchange(swap) => {
+                refused = true;
+                cx.exec.sleep(1).await;
+            }
             Step::Swap(swap) => cache.exchange(swap).await,
         }
     }

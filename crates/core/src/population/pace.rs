@@ -55,7 +55,7 @@ pub(crate) enum Use {
     Unpaced,
 }
 
-/// The pace of one shard. A *visit* is a small client read of the origin.
+/// The pace of population from one origin, for one shard. A *visit* is a small client read of the origin.
 pub(crate) struct Pace {
     share: f64,
     most_bytes: u64,

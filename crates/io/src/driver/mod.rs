@@ -151,8 +151,8 @@ impl Driver {
         self.attach_at(id, 0, device);
     }
 
-    /// Attaches one of several devices that are `id` together: an operation goes to the last one that begins at or before its
-    /// offset, and starts so far behind that begin. A flush does too.
+    /// Attaches one of several devices that are `id` together: an operation, also a flush, goes to the one with the highest
+    /// begin at or before its offset, and starts so far behind that begin.
     pub fn attach_at(&mut self, id: DevId, start: u64, device: Device) {
         let index = self.devices.insert(Attached::new(device, &self.waker)) as u32;
         self.known.push(Known { id, start, index });

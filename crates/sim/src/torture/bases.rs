@@ -35,6 +35,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     bursts: false,
     rest: (40, 15),
     strays: false,
+    ram: &[0],
     troubles: &[Trouble::None],
 };
 

@@ -290,6 +290,7 @@ impl Life<'_> {
 
     /// Continues to the next event; false if there is none.
     pub(super) fn turn(&mut self) -> Judged<bool> {
+        self.collect_now()?;
         let moved = self.world.advance(self.fence_at.unwrap_or(Nanos::MAX));
         if !moved {
             match self.fence_at {
@@ -318,6 +319,7 @@ impl Life<'_> {
 
     fn rest(&mut self, span: Nanos) -> Judged<()> {
         let until = self.world.now() + span;
+        self.collect_now()?;
         loop {
             let stop = self.fence_at.map_or(until, |at| at.min(until));
             if !self.world.advance(stop) {
@@ -329,6 +331,12 @@ impl Life<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// What needs no device is answered at this moment, not at that of the next event.
+    fn collect_now(&mut self) -> Judged<()> {
+        self.world.settle();
+        self.collect()
     }
 
     fn collect(&mut self) -> Judged<()> {

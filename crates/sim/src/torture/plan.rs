@@ -156,6 +156,9 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     if row.any {
         any_limits(&mut limits, rng);
     }
+    if let [_, _, ..] = row.ram {
+        limits.ram_bytes = row.ram[rng.random_range(0..row.ram.len())];
+    }
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
     let trouble = kind.bears(row.troubles[rng.random_range(0..row.troubles.len())]);
     let troubled = match volumes.count() {

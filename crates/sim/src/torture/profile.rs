@@ -51,6 +51,8 @@ pub struct Profile {
     pub rest: (u32, u64),
     /// Whether a start may find another flash or another state file than the last one.
     pub strays: bool,
+    /// Bytes of the tier of RAM.
+    pub ram: &'static [u64],
     /// What else goes wrong.
     pub troubles: &'static [Trouble],
 }

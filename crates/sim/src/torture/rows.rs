@@ -396,6 +396,13 @@ pub const PROFILES: &[Profile] = &[
         ..PAGES_OWNED
     },
     Profile {
+        name: "ram",
+        what: "a tier of RAM over flash that holds a part of its pages",
+        takes: &[&JOURNALED, &EXTENDED, &WRITE_BACK, &SYNCED],
+        ram: &[16 * KIB, 64 * KIB, 512 * KIB],
+        ..OWN
+    },
+    Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",
         takes: &[&JOURNALED, &JOURNALED, &VOLATILE, &EXTENDED],

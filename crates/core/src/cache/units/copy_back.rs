@@ -191,7 +191,20 @@ impl WriteBack {
                 }
             }
         }
+        self.hold_refused(units, &failed);
         failed
+    }
+
+    /// Holds the volumes of units that could not be copied at the slots that they have, and no longer those of the others.
+    fn hold_refused(&self, units: &[(SlotPin, u32)], failed: &[(usize, Errno)]) {
+        let origins = &self.units.cx.origins;
+        let refused = origins.volumes_of(failed.iter().map(|(of, _)| units[*of].1));
+        let asked = origins.volumes_of(units.iter().map(|(_, unit)| *unit));
+        for origin in origins.iter().filter(|origin| asked.has(origin.volume())) {
+            let refuses = refused.has(origin.volume()) || origin.flush_failed().is_some();
+            let grows = mutant::is_active("refusing-origin-grows");
+            self.units.table.hold(origin.volume(), refuses && !grows);
+        }
     }
 
     /// The dirty regions of a unit, each run of them as a part of at most the size of a copy.
@@ -237,9 +250,6 @@ impl WriteBack {
         let origin = cx.origins.at(run[0].offset);
         let (written, _) =
             origin.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await;
-        let refuses = (written.is_err() || origin.flush_failed().is_some())
-            && !mutant::is_active("refusing-origin-grows");
-        self.units.table.hold(origin.volume(), refuses);
         written?;
         cx.stats.add(|c| c.write_back_bytes += len);
         Ok(())

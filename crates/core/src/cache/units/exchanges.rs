@@ -19,6 +19,8 @@ use crate::population::step::{Pacing, populate};
 pub(crate) trait Exchanges {
     fn table(&self) -> &Table;
     fn flash(&self) -> &Flash;
+    /// Whether the shares of volumes allow an exchange.
+    fn may_exchange(&self, swap: Swap) -> bool;
     /// Makes one exchange at the pace of population. The next update retries one that fails.
     fn exchange(&self, swap: Swap) -> Pin<Box<dyn Future<Output = ()> + '_>>;
     /// Requests a checkpoint of the whole state.
@@ -34,11 +36,12 @@ impl Exchanges for Clean {
         &self.units.flash
     }
 
+    fn may_exchange(&self, swap: Swap) -> bool {
+        self.units.may_swap(swap)
+    }
+
     fn exchange(&self, swap: Swap) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
-            if !self.units.may_swap(swap) {
-                return;
-            }
             if let Some(slot) = swap.outgoing {
                 if !self.units.evict(slot) {
                     return; // pinned
@@ -61,6 +64,10 @@ impl Exchanges for WriteBack {
 
     fn flash(&self) -> &Flash {
         &self.units.flash
+    }
+
+    fn may_exchange(&self, swap: Swap) -> bool {
+        self.units.may_swap(swap)
     }
 
     fn exchange(&self, swap: Swap) -> Pin<Box<dyn Future<Output = ()> + '_>> {

@@ -199,10 +199,9 @@ impl WriteBack {
             }
             passed.push(slot);
             let owner = table.unit_of(slot)?;
+            self.syncer_of(owner).wants(owner, exec);
             if table.is_held(owner) {
                 table.renew(slot); // the next search begins with others
-            } else {
-                self.syncer_of(owner).wants(owner, exec);
             }
         }
         None

@@ -100,6 +100,12 @@ impl Shares {
         }
     }
 
+    /// Keeps no slot for a volume any more.
+    pub(super) fn forget(&mut self, unit: u32) {
+        let volume = self.volume(unit);
+        self.each[volume].least = 0;
+    }
+
     /// Whether the volume of a unit is held, and it is one of several.
     pub(super) fn is_held(&self, unit: u32) -> bool {
         !self.is_alone() && self.each[self.volume(unit)].held.is_some()

@@ -25,7 +25,7 @@ pub(crate) struct SyncTask {
 }
 
 impl SyncTask {
-    /// One for each volume, so that an origin that is slow or refuses writes delays no other.
+    /// One for each volume, so that the syncer of a healthy origin does not wait for another.
     pub(super) fn each(
         settings: &SyncerSettings,
         cx: &Context,

@@ -67,6 +67,9 @@ impl WriteBack {
     async fn round(&self, syncer: &SyncTask, volume: u32) -> Next {
         // A failed flush of an origin is final: nothing of its volume becomes clean any more.
         let unflushable = self.units.cx.origins.of(volume).flush_failed().is_some();
+        if unflushable {
+            self.units.table.hold(volume, true);
+        }
         if syncer.stopped.get() || unflushable || !self.units.flash.usable() {
             return Next::WhenDue(SECOND);
         }

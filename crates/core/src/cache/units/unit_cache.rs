@@ -20,7 +20,7 @@ use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::context::Context;
 use crate::exec::IoKind;
-use crate::flash::{Flash, FlashError, FlashOp, Guards, Role};
+use crate::flash::{Bringing, Flash, FlashError, FlashOp, Guards, Role};
 use crate::format::FlashPlan;
 use crate::journal::{Journal, Log};
 use crate::pages::Pages;
@@ -278,6 +278,9 @@ impl<J: Journal> UnitCache<J> {
         clean: impl FnOnce() -> bool,
     ) -> Result<Buf, Option<Buf>> {
         let mut out = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        if self.read_ram(&pin, place, &mut out) {
+            return Ok(out);
+        }
         if self.balances(place) && clean() {
             // Boxed, so that the task of a hit does not grow.
             match Box::pin(self.read_origin(place, out)).await {
@@ -287,10 +290,12 @@ impl<J: Journal> UnitCache<J> {
         }
         let block = self.block_bytes();
         if place.within.is_multiple_of(block) && place.len.is_multiple_of(block) {
-            return self
-                .read(pin, place.within, place.len, out)
-                .await
-                .map_err(FlashError::into_buf);
+            let bringing = self.bringing(&pin, place);
+            let read = self.read(pin, place.within, place.len, out).await;
+            if let (Some(ram), Some((read_at, offset))) = (self.flash.ram(), bringing) {
+                ram.end(read_at, offset, read.as_ref().ok().map(|data| &data[..]));
+            }
+            return read.map_err(FlashError::into_buf);
         }
         let start = place.within / block * block;
         let end = (place.within + place.len).next_multiple_of(block);
@@ -303,6 +308,24 @@ impl<J: Journal> UnitCache<J> {
             }
             Err(_) => Err(Some(out)),
         }
+    }
+
+    /// Reads a hit from the tier of RAM, if there is one and it has all of it.
+    #[inline]
+    fn read_ram(&self, pin: &SlotPin, place: &Place, out: &mut Buf) -> bool {
+        let Some(ram) = self.flash.ram() else { return false };
+        let out = &mut out[..place.len as usize];
+        let found = ram.read(self.offset(pin, place.within), out);
+        self.cx.stats.add(|c| c.ram_reads += u64::from(found));
+        found
+    }
+
+    /// A read of flash that may bring pages into the tier of RAM, and its offset on the device.
+    #[inline]
+    fn bringing(&self, pin: &SlotPin, place: &Place) -> Option<(Bringing, u64)> {
+        let ram = self.flash.ram()?;
+        let offset = self.offset(pin, place.within);
+        Some((ram.begin(offset, place.len), offset))
     }
 
     /// Whether the origin serves this hit, if its data is clean.

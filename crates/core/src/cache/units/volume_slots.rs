@@ -13,6 +13,7 @@ impl Table {
     pub(crate) fn close(&self, units: Range<u32>) {
         let mut entries = self.entries.borrow_mut();
         entries.mixed.remove_units(&units);
+        entries.shares.forget(units.start);
         entries.closed.push(units);
     }
 
@@ -25,8 +26,9 @@ impl Table {
     /// The slots that hold such units.
     pub(crate) fn closed_slots(&self) -> Vec<u32> {
         let entries = self.entries.borrow();
-        let units = entries.closed.iter().cloned().flatten();
-        units.filter_map(|unit| entries.slot_of(unit)).collect()
+        let is_closed = |unit| entries.closed.iter().any(|units| units.contains(&unit));
+        let slots = 0..entries.slots.len() as u32;
+        slots.filter(|slot| entries.unit_in(*slot).is_some_and(is_closed)).collect()
     }
 
     /// Slots of a volume.

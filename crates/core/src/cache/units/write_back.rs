@@ -95,7 +95,7 @@ impl WriteBack {
         cx.population.attached(table.slots(), &cx.shape);
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner);
         let flash = flash.patient(cx.limits.flash_dead_after);
-        let flash = Rc::new(flash.measured(spec.balance.is_some()));
+        let flash = Rc::new(flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes()));
         let slots = Rc::new(DirtyFlash::new(cx, &table, &flash, plan));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
