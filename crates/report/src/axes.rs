@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The frame of a picture: axes, ticks, and the position of a value.
 //!
-//! Invariants: linear axes begin at zero. Logarithmic axes end at 1, 2 or 5 times a power of ten; zero, which has no
+//! Invariants: linear axes begin at zero. Names have places of equal width. Logarithmic axes end at 1, 2 or 5 times a power of ten; zero, which has no
 //! position on them, is drawn at their beginning under its own tick.
 
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use super::figure::number;
 
 pub(super) const WIDTH: f64 = 720.0;
 pub(super) const LINES_HEIGHT: f64 = 330.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 70.0;
 pub(super) const RIGHT: f64 = 18.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 18.0;
 const BOTTOM: f64 = 48.0;
 
 pub(super) fn open(height: f64, title: &str) -> String {
@@ -67,6 +67,8 @@ pub(super) enum Scale {
     Linear(f64),
     /// Between these values; `least` also stands for zero if a value is zero.
     Log { least: f64, most: f64, zero: bool },
+    /// Places with these names; the value 0 is the middle of the first.
+    Names(Vec<String>),
 }
 
 impl Scale {
@@ -103,6 +105,7 @@ impl Scale {
             Self::Log { least, most, .. } => {
                 (value.max(*least) / least).log10() / (most / least).log10()
             }
+            Self::Names(names) => (value + 0.5) / names.len().max(1) as f64,
         };
         share.clamp(0.0, 1.0)
     }
@@ -111,6 +114,9 @@ impl Scale {
     pub(super) fn ticks(&self, count: f64) -> Vec<(f64, String)> {
         match self {
             Self::Linear(most) => ticks(*most, count).into_iter().map(|v| (v, number(v))).collect(),
+            Self::Names(names) => {
+                names.iter().enumerate().map(|(i, name)| (i as f64, name.clone())).collect()
+            }
             Self::Log { least, most, zero } => {
                 let within: Vec<f64> =
                     decades().into_iter().filter(|v| (*least..=*most).contains(v)).collect();
@@ -149,6 +155,11 @@ impl Axes<'_> {
         )
     }
 
+    /// The width of the place of a name.
+    pub(super) fn place_width(&self, names: usize) -> f64 {
+        (WIDTH - LEFT - RIGHT) / names.max(1) as f64
+    }
+
     /// Grid, ticks and labels.
     pub(super) fn draw(&self, out: &mut String) {
         for (y, label) in self.y.ticks(5.0) {
@@ -160,14 +171,14 @@ impl Axes<'_> {
         for (x, label) in self.x.ticks(10.0) {
             let (at, y0) = self.place(self.x.share(x), 0.0);
             rule(out, "axis", (at, y0), (at, y0 + 5.0));
-            text(out, "tick middle", at, y0 + 20.0, &label);
+            text(out, "tick middle", at, y0 + 20.0, &escape(&label));
         }
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
         text(out, "label middle", middle, LINES_HEIGHT - 8.0, &escape(self.x_label));
         let up = (TOP + LINES_HEIGHT - BOTTOM) / 2.0;
         let _ = writeln!(
             out,
-            "<text class=\"label middle\" transform=\"translate(15 {up:.1}) rotate(-90)\">{}</text>",
+            "<text class=\"label middle\" transform=\"translate(14 {up:.1}) rotate(-90)\">{}</text>",
             escape(self.y_label)
         );
     }

@@ -8,15 +8,20 @@
 use std::fmt::Write as _;
 
 use super::axes::{Axes, LINES_HEIGHT, RIGHT, Scale, WIDTH, open, rule, text, ticks};
+use super::columns;
 use super::figure::escape;
 use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 use super::heat;
 
-/// Least width of the names left of bars; longer names get [`LETTER`] for each character.
+/// Least width of the names left of bars; longer names get [`LETTER`] for each character, and [`CAPITAL`] more for each
+/// capital.
 const NAMES: f64 = 96.0;
 const LETTER: f64 = 7.2;
+const CAPITAL: f64 = 2.4;
 /// Between a bar and its value.
 const GAP: f64 = 7.0;
+/// The least between a ring and a value.
+const CLEAR: f64 = 2.0;
 /// Radius of the ring that marks the paper's value.
 const RING: f64 = 5.0;
 const ROW: f64 = 30.0;
@@ -51,19 +56,27 @@ pub(super) fn figure(figure: &Figure) -> String {
             let legend = if paper { rings() } else { String::new() };
             (legend, bar_chart(unit, bars, &title))
         }
+        Picture::Columns { x, y, series } => {
+            (columns::legend(series), columns::chart(x, y, series, &title))
+        }
+        Picture::Missing(words) => {
+            (String::new(), format!("<p class=\"missing\">{}</p>", escape(words)))
+        }
         Picture::Heat(grid) => (heat::legend(), heat::chart(grid, &title)),
         Picture::Spreads { unit, spreads } => (marks(), spread_chart(unit, spreads, &title)),
     };
-    let caption = escape(&figure.caption);
+    let caption = match figure.caption.as_str() {
+        "" => String::new(),
+        caption => format!("<figcaption>{}</figcaption>\n", escape(caption)),
+    };
     format!(
-        "<figure>\n<h2>{title}</h2>\n{legend}<div class=\"scroll\">{picture}</div>\n<figcaption>{caption}</figcaption>\n\
-         </figure>\n"
+        "<figure>\n<h2>{title}</h2>\n{legend}<div class=\"scroll\">{picture}</div>\n{caption}</figure>\n"
     )
 }
 
-/// Colour and dash: by name for a known system, else by index.
-fn class(name: &str, place: usize) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+/// Colour and dash: by name, in lower case, for a known system, else by index.
+pub(super) fn class(name: &str, place: usize) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = name.chars().map(plain).collect();
     format!("n-{} s-{name}", place % COLOURS)
 }
@@ -87,7 +100,7 @@ fn legend<'a>(names: impl Iterator<Item = &'a str>, ring: Option<&str>) -> Strin
     out
 }
 
-fn mark(class: &str, name: &str) -> String {
+pub(super) fn mark(class: &str, name: &str) -> String {
     format!(
         "<li><svg class=\"mark\" viewBox=\"0 0 12 12\" aria-hidden=\"true\"><circle cx=\"6\" \
          cy=\"6\" r=\"4.5\" class=\"dot {class}\"/></svg>{name}</li>"
@@ -151,6 +164,10 @@ fn curve_chart(x: &Axis, y: &Axis, curves: &[Curve], title: &str) -> String {
     for (place, one) in curves.iter().enumerate() {
         let (class, name) = (class(&one.name, place), escape(&one.name));
         path(&mut out, &axes, one.ours.iter().copied(), &class, &one.name);
+        if is_whole(one) {
+            let class = format!("paper {class}");
+            path(&mut out, &axes, one.paper.iter().copied(), &class, &one.name);
+        }
         let few: &[_] = if one.ours.len() > FEW { &[] } else { &one.ours };
         let whose = [("p99", 2.5, few, "ours"), ("", 5.0, one.paper.as_slice(), "the paper")];
         for (kind, radius, points, who) in whose {
@@ -170,7 +187,16 @@ fn curve_chart(x: &Axis, y: &Axis, curves: &[Curve], title: &str) -> String {
     out
 }
 
-fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
+/// Whether the paper states a value for each of ours, so that its points make a line and not single values.
+fn is_whole(curve: &Curve) -> bool {
+    let xs = |points: &[(f64, f64)]| points.iter().map(|(x, _)| *x).collect::<Vec<_>>();
+    curve.paper.len() > 2 && xs(&curve.paper) == xs(&curve.ours)
+}
+
+pub(super) fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
+    if !axis.names.is_empty() {
+        return Scale::Names(axis.names.clone());
+    }
     match (axis.log, axis.most) {
         (true, _) => Scale::log(values),
         (false, Some(most)) => Scale::Linear(most),
@@ -180,15 +206,18 @@ fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
 
 /// The width of the names left of bars.
 fn room_for<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
-    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    (longest as f64 * LETTER + 12.0).max(NAMES)
+    let width = |name: &str| {
+        let capitals = name.chars().filter(char::is_ascii_uppercase).count();
+        name.chars().count() as f64 * LETTER + capitals as f64 * CAPITAL
+    };
+    names.map(|name| width(name) + 12.0).fold(NAMES, f64::max)
 }
 
 fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
     let height = bars.len() as f64 * ROW + 50.0;
     let mut out = open(height, title);
     let names = room_for(bars.iter().map(|bar| bar.name.as_str()));
-    let most = bars.iter().flat_map(|b| [Some(b.value), b.paper]).flatten().fold(1e-6, f64::max);
+    let most = bars.iter().flat_map(|b| [b.value, b.paper]).flatten().fold(1e-6, f64::max);
     // Room for the value after the longest bar.
     let room = WIDTH - names - RIGHT - 64.0;
     let foot = height - 44.0;
@@ -198,7 +227,7 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
         text(&mut out, "tick middle", x, foot + 17.0, &number(value));
     }
     for (row, bar) in bars.iter().enumerate() {
-        let (y, width) = (row as f64 * ROW + 8.0, bar.value / most * room);
+        let (y, width) = (row as f64 * ROW + 8.0, bar.value.unwrap_or(0.0) / most * room);
         let (name, class) = (escape(&bar.name), class(&bar.name, row));
         text(&mut out, "name end", names - 10.0, y + 15.0, &name);
         let _ = writeln!(
@@ -206,7 +235,7 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
             "<rect class=\"bar {class}\" x=\"{names:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
              height=\"20\"/>"
         );
-        let value = number(bar.value);
+        let value = bar.value.map_or_else(|| "not measured".to_owned(), number);
         let mut value_x = names + width + GAP;
         if let Some(paper) = bar.paper {
             let x = names + paper / most * room;
@@ -219,7 +248,7 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
             );
             // If the ring would cover the value, the value moves to its right.
             let value_end = value_x + value.len() as f64 * LETTER;
-            if (value_x..value_end + 2.0 * RING).contains(&(x + RING)) {
+            if x + RING + CLEAR > value_x && x - RING - CLEAR < value_end {
                 value_x = x + RING + GAP;
             }
         }
@@ -272,7 +301,7 @@ mod tests {
     fn places(value: f64, paper: f64) -> (f64, f64) {
         let bars = [(value, Some(paper)), (10.0, None)].map(|(value, paper)| Bar {
             name: String::new(),
-            value,
+            value: Some(value),
             paper,
         });
         let chart = bar_chart("s", &bars, "");

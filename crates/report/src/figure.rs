@@ -28,10 +28,21 @@ pub struct Spread {
 pub struct Bar {
     /// The name beside it.
     pub name: String,
-    /// The value.
-    pub value: f64,
+    /// Larder's value; a bar without one states that it was not measured.
+    pub value: Option<f64>,
     /// The paper's value, drawn as a ring.
     pub paper: Option<f64>,
+}
+
+/// Columns of one colour: at most one in each group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Columns {
+    /// The name in the legend.
+    pub name: String,
+    /// Larder's value in each group.
+    pub ours: Vec<Option<f64>>,
+    /// The paper's value in each group, drawn as a ring.
+    pub paper: Vec<Option<f64>>,
 }
 
 /// Ratios of rows in groups of columns.
@@ -54,6 +65,8 @@ pub struct Axis {
     pub log: bool,
     /// The end of a linear axis; `None` for a round number above all values.
     pub most: Option<f64>,
+    /// Names in the place of numbers: the value 0 is the first of them.
+    pub names: Vec<String>,
 }
 
 impl Axis {
@@ -67,6 +80,12 @@ impl Axis {
     #[must_use]
     pub fn log(label: &str) -> Self {
         Self { log: true, ..Self::linear(label) }
+    }
+
+    /// An axis of names: the value 0 is the first of them.
+    #[must_use]
+    pub fn names(label: &str, names: &[&str]) -> Self {
+        Self { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Self::linear(label) }
     }
 
     /// The same axis with this end, whatever the values are.
@@ -108,6 +127,17 @@ pub enum Picture {
         /// The bars.
         bars: Vec<Bar>,
     },
+    /// Columns in groups.
+    Columns {
+        /// The groups, as names of an axis.
+        x: Axis,
+        /// The vertical axis.
+        y: Axis,
+        /// The columns, series by series.
+        series: Vec<Columns>,
+    },
+    /// Words where a picture would be.
+    Missing(String),
     /// Curves over any quantity.
     Curves {
         /// The horizontal axis.
@@ -143,7 +173,7 @@ impl Figure {
     /// A bar for each system.
     #[must_use]
     pub fn bars(title: &str, caption: &str, unit: &str, bars: Vec<(String, f64)>) -> Self {
-        let bar = |(name, value)| Bar { name, value, paper: None };
+        let bar = |(name, value)| Bar { name, value: Some(value), paper: None };
         Self::bars_beside(title, caption, unit, bars.into_iter().map(bar).collect())
     }
 
@@ -169,6 +199,18 @@ impl Figure {
     #[must_use]
     pub fn curves(title: &str, caption: &str, x: Axis, y: Axis, curves: Vec<Curve>) -> Self {
         Self::new(title, caption, Picture::Curves { x, y, curves })
+    }
+
+    /// Columns in groups, which are the names of the horizontal axis.
+    #[must_use]
+    pub fn columns(title: &str, caption: &str, x: Axis, y: Axis, series: Vec<Columns>) -> Self {
+        Self::new(title, caption, Picture::Columns { x, y, series })
+    }
+
+    /// Words where a picture would be: why there is none.
+    #[must_use]
+    pub fn missing(title: &str, words: &str) -> Self {
+        Self::new(title, "", Picture::Missing(words.to_owned()))
     }
 
     /// Latencies of each system.

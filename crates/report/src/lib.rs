@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports: the results of a bench or a study as one HTML file that needs no network and no script.
 //!
-//! Invariants: the file loads nothing (no scripts, fonts, images or links; a policy in its head makes the browser refuse them);
-//! equal results give equal bytes; every value in a picture is also in a table below it; series differ in dash as well
-//! as in colour, and text has a contrast of 4.5 : 1 or more in light and dark.
+//! Invariants: the file loads nothing (no scripts, fonts, images or style sheets; a policy in its head makes the browser refuse
+//! them) and links to itself alone; equal results give equal bytes; every value in a picture is also in a table below it; series
+//! differ in dash or hatching as well as in colour, and text has a contrast of 4.5 : 1 or more in light and dark.
 //!
 //! Why not a plotting library: a report has few kinds of picture, and may carry neither scripts nor fonts.
 
@@ -11,13 +11,14 @@
 
 mod axes;
 mod chart;
+mod columns;
 mod figure;
 mod heat;
 
 use std::fmt::Write as _;
 
 use self::figure::escape;
-pub use self::figure::{Axis, Bar, Curve, Figure, Heat, Picture, Series, Spread, number};
+pub use self::figure::{Axis, Bar, Columns, Curve, Figure, Heat, Picture, Series, Spread, number};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -53,6 +54,32 @@ pub struct Cell {
     pub small: String,
     /// The emphasis.
     pub tone: Tone,
+    /// The name by which a [`Link`] finds it.
+    pub anchor: String,
+    /// Links after the text.
+    pub links: Vec<Link>,
+}
+
+/// A link to a place of the same page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The text.
+    pub text: String,
+    /// The anchor of a cell or a section; the text alone without one.
+    pub to: String,
+}
+
+/// A line of a section's list: a link, an emphasised word, and text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Item {
+    /// The link.
+    pub link: Link,
+    /// The word after it.
+    pub word: String,
+    /// The emphasis of the word.
+    pub tone: Tone,
+    /// The text.
+    pub text: String,
 }
 
 impl Cell {
@@ -115,6 +142,16 @@ pub struct Table {
 /// Figures that belong together, with tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
+    /// The heading, where the parts' own headings do not suffice.
+    pub title: String,
+    /// The name by which a [`Link`] finds it.
+    pub anchor: String,
+    /// Text below the heading.
+    pub text: String,
+    /// Lines below the text.
+    pub items: Vec<Item>,
+    /// Links below these, in one line.
+    pub links: Vec<Link>,
     /// Tables, before the figures.
     pub tables: Vec<Table>,
     /// The figures.
@@ -167,7 +204,48 @@ fn section(out: &mut String, one: &Table) {
     out.push_str("</section>\n");
 }
 
+/// Heading, text and links of a section.
+fn head(out: &mut String, part: &Section) {
+    if !part.title.is_empty() {
+        let (anchor, title) = (id(&part.anchor), escape(&part.title));
+        let _ = writeln!(out, "<h2 class=\"part\"{anchor}>{title}</h2>");
+    }
+    if !part.text.is_empty() {
+        let _ = writeln!(out, "<p class=\"words\">{}</p>", escape(&part.text));
+    }
+    if !part.items.is_empty() {
+        out.push_str("<ul class=\"items\">\n");
+        for item in &part.items {
+            let (word, text) = (escape(&item.word), escape(&item.text));
+            let class = tone(item.tone);
+            let word = format!("<span{class}>{word}</span>");
+            let _ = writeln!(out, "<li>{} {word}: {text}</li>", link(&item.link));
+        }
+        out.push_str("</ul>\n");
+    }
+    if !part.links.is_empty() {
+        let links: Vec<String> = part.links.iter().map(link).collect();
+        let _ = writeln!(out, "<p class=\"words\">{}</p>", links.join(", "));
+    }
+}
+
+fn link(link: &Link) -> String {
+    match link.to.as_str() {
+        "" => escape(&link.text),
+        to => format!("<a href=\"#{}\">{}</a>", escape(to), escape(&link.text)),
+    }
+}
+
+fn tone(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => " class=\"reached\"",
+        Tone::Bad => " class=\"missed\"",
+        Tone::Plain => "",
+    }
+}
+
 fn part(out: &mut String, part: &Section) {
+    head(out, part);
     part.tables.iter().for_each(|one| section(out, one));
     if !part.figures.is_empty() {
         out.push_str("<div class=\"figures\">\n");
@@ -181,6 +259,19 @@ fn part(out: &mut String, part: &Section) {
     }
 }
 
+fn id(anchor: &str) -> String {
+    if anchor.is_empty() { String::new() } else { format!(" id=\"{}\"", escape(anchor)) }
+}
+
+fn content(cell: &Cell) -> String {
+    let small = match cell.small.as_str() {
+        "" => String::new(),
+        small => format!("<small>{}</small>", escape(small)),
+    };
+    let links: Vec<String> = cell.links.iter().map(link).collect();
+    format!("{}{small}{}", escape(&cell.text), links.join(" "))
+}
+
 fn table(out: &mut String, table: &Table) {
     out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
     for column in &table.columns {
@@ -192,17 +283,8 @@ fn table(out: &mut String, table: &Table) {
         out.push_str("<tr>");
         for (i, cell) in row.cells.iter().enumerate() {
             let number = table.columns.get(i).is_some_and(|c| c.number);
-            let class = match (number, cell.tone) {
-                (true, _) => " class=\"n\"",
-                (false, Tone::Good) => " class=\"reached\"",
-                (false, Tone::Bad) => " class=\"missed\"",
-                (false, Tone::Plain) => "",
-            };
-            let small = match &cell.small {
-                small if small.is_empty() => String::new(),
-                small => format!("<small>{}</small>", escape(small)),
-            };
-            let _ = write!(out, "<td{class}>{}{small}</td>", escape(&cell.text));
+            let class = if number { " class=\"n\"" } else { tone(cell.tone) };
+            let _ = write!(out, "<td{}{class}>{}</td>", id(&cell.anchor), content(cell));
         }
         out.push_str("</tr>\n");
         if !row.note.is_empty() {
@@ -234,6 +316,8 @@ mod tests {
         let spread = Spread { name: "a&b".into(), p50: 1.0, p95: 3.0, p99: 50.0 };
         let ours = vec![(0.0, 2.0), (8.0, 1.0)];
         let curve = Curve { name: "64 <GB>".into(), ours, paper: vec![(64.0, 0.5)] };
+        let (ours, paper) = (vec![Some(1.0)], vec![Some(2.0)]);
+        let columns = vec![Columns { name: "a".into(), ours, paper }];
         let heat = Heat {
             groups: vec!["oltp".into()],
             columns: vec!["2 %".into()],
@@ -245,13 +329,28 @@ mod tests {
             Figure::spreads("three", "", "ms", vec![spread]),
             Figure::heat("five", "", heat),
             Figure::curves("four", "", Axis::log("GB"), Axis::linear("us"), vec![curve]),
+            Figure::columns("six", "", Axis::names("", &["S<1>"]), Axis::linear("us"), columns),
+            Figure::missing("seven", "not run & not drawn"),
         ];
-        let row = TableRow { cells: vec![Cell::text("<b>")], note: "why & how".into() };
+        let linked = Cell {
+            anchor: "S1".into(),
+            links: vec![Link { text: "six".into(), to: "figures".into() }],
+            ..Cell::text("<b>")
+        };
+        let row = TableRow { cells: vec![linked], note: "why & how".into() };
         let columns = vec![Column::words("case")];
         let rows = Table { title: "Rows".into(), columns, rows: vec![row] };
         let points = Table { title: "P1: & more".into(), ..rows.clone() };
-        let drawn =
-            Section { figures: figures.to_vec(), folded: vec![points], ..Section::default() };
+        let link = Link { text: "S1".into(), to: "S1".into() };
+        let item = Item { link, word: "holds".into(), tone: Tone::Good, text: "a < b".into() };
+        let drawn = Section {
+            title: "Figure 1".into(),
+            anchor: "figures".into(),
+            items: vec![item],
+            figures: figures.to_vec(),
+            folded: vec![points],
+            ..Section::default()
+        };
         let parts = [Section::table(rows), drawn];
         let page = html(&about, &parts);
         assert_eq!(page, html(&about, &parts));
@@ -260,8 +359,16 @@ mod tests {
         }
         assert!(page.contains("Warm-up &lt;fast&gt; &amp; &quot;cold&quot;"));
         assert!(page.contains("a&amp;b") && !page.contains("NaN") && !page.contains("inf"));
-        assert!(page.contains("64 &lt;GB&gt;, the paper: 0.5 at 64") && page.contains("s-64--GB-"));
+        assert!(page.contains("64 &lt;GB&gt;, the paper: 0.5 at 64") && page.contains("s-64--gb-"));
         assert!(page.contains("<details>\n<summary>P1: &amp; more</summary>\n<div"));
+        for part in [
+            "<h2 class=\"part\" id=\"figures\">Figure 1</h2>",
+            "<li><a href=\"#S1\">S1</a> <span class=\"reached\">holds</span>: a &lt; b</li>",
+            "<td id=\"S1\">&lt;b&gt;<a href=\"#figures\">six</a></td>",
+            "not run &amp; not drawn",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
         for tag in ["svg", "details", "section", "table", "figure"] {
             let count = |end: &str| page.matches(&format!("<{end}")).count();
             let begins = count(&format!("{tag} ")) + count(&format!("{tag}>"));

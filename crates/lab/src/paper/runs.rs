@@ -183,7 +183,7 @@ pub(super) fn at(at: impl Into<String>, paper: impl Into<Option<f64>>, ours: &[f
 pub(super) fn bars(points: &[At], end: &str) -> Vec<Bar> {
     let bar = |point: &At| {
         let name = point.at.strip_suffix(end)?.to_owned();
-        Some(Bar { name, value: point.ours?, paper: point.paper })
+        Some(Bar { name, value: Some(point.ours?), paper: point.paper })
     };
     points.iter().filter_map(bar).collect()
 }

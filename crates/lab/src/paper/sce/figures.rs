@@ -16,7 +16,7 @@ const TPSE: &str = "transactions a second, as TPC-E counts";
 const KIB: f64 = 1024.0;
 
 fn bar(name: &str, paper: Option<f64>, ours: &[f64]) -> Bar {
-    Bar { name: name.to_owned(), value: median(ours), paper }
+    Bar { name: name.to_owned(), value: Some(median(ours)), paper }
 }
 
 /// Rates of the paper's minutes over its hours.
