@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::{Table, presets};
-use larder_lab::paper::{self, Asked, Found, Row, SEEDS};
-use larder_report::{self as report, About, Section};
+use larder_lab::paper::{self, Asked, Made, Row, SEEDS};
+use larder_report::{self as report, About};
 
 use crate::out;
 
@@ -40,7 +40,7 @@ pub struct PaperArgs {
     /// Print the table of docs/papers.md
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
-    /// Also write one HTML file with every figure redrawn
+    /// Also write one HTML file with every figure of the papers, ours over theirs
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -53,13 +53,13 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
         only: args.only.clone(),
         progress: true,
         points: args.points.clone(),
+        made: Made::default(),
     };
-    let found = paper::run(&args.paper, &asked)?;
+    let rows = paper::run(&args.paper, &asked)?;
     if let Some(path) = &args.report {
-        let html = page(args, &found);
+        let html = page(args, &asked, &rows)?;
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let rows: Vec<Row> = found.into_iter().flat_map(|group| group.rows).collect();
     if args.json {
         return out::line(serde_json::to_string(&rows)?);
     }
@@ -69,7 +69,7 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
     out::line(table(&rows))
 }
 
-fn page(args: &PaperArgs, found: &[Found]) -> String {
+fn page(args: &PaperArgs, asked: &Asked, rows: &[Row]) -> Result<String> {
     let mut command = format!("larder paper {}", args.paper);
     if let Some(scale) = &args.scale {
         command.push_str(&format!(" --scale {scale}"));
@@ -82,11 +82,7 @@ fn page(args: &PaperArgs, found: &[Found]) -> String {
         command: format!("{command} --seed {}", args.seed),
         seeds: format!("{} to {}", args.seed, args.seed + SEEDS - 1),
     };
-    // The verdicts are the result; figures follow.
-    let rows = found.iter().flat_map(|group| &group.rows);
-    let verdicts = Section::table(paper::sheet(rows));
-    let parts: Vec<_> = std::iter::once(verdicts).chain(found.iter().map(paper::part)).collect();
-    report::html(&about, &parts)
+    Ok(report::html(&about, &paper::report(&args.paper, asked, rows)?))
 }
 
 fn table(rows: &[Row]) -> String {

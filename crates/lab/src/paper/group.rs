@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group: rows that come from the same runs, what is asked of it, and what it found.
+//! A group: rows that come from the same runs, what is asked of it, and the runs that were made for it.
+//!
+//! Invariant: a scenario file is run once, whatever rows and figures are made of it.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use larder_report::Figure;
 use toml::Value;
 
 use super::row::Row;
+use super::runs::Runs;
 use crate::scenario::{Line, Scenario, sweeps};
-
-/// What a group found.
-#[derive(Clone, Debug, Default)]
-pub struct Found {
-    /// Its rows.
-    pub rows: Vec<Row>,
-    /// Its figures, redrawn.
-    pub figures: Vec<Figure>,
-}
 
 /// Rows that come from the same runs.
 pub struct Group {
     /// The claims that it answers.
     pub ids: &'static [&'static str],
-    /// Runs and checks.
-    pub run: fn(&Asked) -> Result<Found>,
+    /// Runs and checks: its rows.
+    pub run: fn(&Asked) -> Result<Vec<Row>>,
 }
 
-/// What is asked for.
-#[derive(Clone, Debug)]
+/// Runs of scenario files that were made for what is asked for, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Made(RefCell<BTreeMap<String, Rc<Runs>>>);
+
+/// What is asked for, and what was run for it.
+#[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// Replaces the scale of every scenario that has one: `1/16`.
     pub scale: Option<String>,
@@ -39,8 +39,10 @@ pub struct Asked {
     /// Whether to print progress on standard error.
     pub progress: bool,
     /// Where the points of all scenarios go, a file for each seed, and come from: an interrupted command
-    /// continues, and runs that two groups share are made once.
+    /// continues.
     pub points: Option<PathBuf>,
+    /// The runs that were made.
+    pub made: Made,
 }
 
 /// Seeds on which a shape has to hold.
@@ -54,10 +56,7 @@ impl Asked {
     }
 
     /// Runs a scenario file on every seed, at the scale asked for; lines by seed.
-    ///
-    /// # Errors
-    /// If it cannot be run.
-    pub fn run(&self, name: &str, text: &str) -> Result<Vec<Vec<Line>>> {
+    fn run(&self, name: &str, text: &str) -> Result<Vec<Vec<Line>>> {
         let mut scenario = Scenario::parse(name, text)?;
         if let (Some(scale), Some(_)) = (&self.scale, scenario.get("scale")) {
             scenario.set("scale", Value::String(scale.clone()))?;
@@ -76,8 +75,25 @@ impl Asked {
         sweeps(&all, None, self.progress)
     }
 
+    /// The runs of a file, if they were made.
+    pub(super) fn made(&self, name: &str) -> Option<Rc<Runs>> {
+        self.made.0.borrow().get(name).map(Rc::clone)
+    }
+
     pub(super) fn wants(&self, id: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == id)
+    }
+}
+
+impl Runs {
+    /// Those of a scenario file, which are made if they were not. Beside [`Asked`], as `runs.rs` knows nothing of groups.
+    pub(super) fn of(asked: &Asked, (name, text): (&str, &str)) -> Result<Rc<Self>> {
+        if let Some(runs) = asked.made(name) {
+            return Ok(runs);
+        }
+        let runs = Rc::new(Self::new(asked.run(name, text)?));
+        asked.made.0.borrow_mut().insert(name.to_owned(), Rc::clone(&runs));
+        Ok(runs)
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod claims;
 mod face;
+mod figures;
 mod group;
 mod holland;
 mod page;
@@ -34,10 +35,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 pub use self::claims::{Claim, Class, Paper, claims};
-pub use self::group::{Asked, Found, Group, SEEDS};
+pub use self::group::{Asked, Group, Made, SEEDS};
 pub use self::page::page;
 pub use self::row::{At, Kind, Row, Verdict};
-pub use self::sheet::{part, sheet};
+pub use self::sheet::report;
 use crate::jobs::time_left;
 
 /// The papers.
@@ -54,11 +55,11 @@ pub fn papers() -> Vec<&'static str> {
     PAPERS.iter().map(|(name, _)| *name).collect()
 }
 
-/// Runs what was asked for of a paper, or of all: what each group found.
+/// Runs what was asked for of a paper, or of all: the rows that were found.
 ///
 /// # Errors
 /// If there is no such paper or row, or a run fails.
-pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Found>> {
+pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Row>> {
     let chosen: Vec<_> =
         PAPERS.iter().filter(|(name, _)| paper == "all" || paper == *name).collect();
     if chosen.is_empty() {
@@ -78,7 +79,7 @@ pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Found>> {
     let begin = Instant::now();
     let run = |(before, group): (usize, &&Group)| {
         let mut found = (group.run)(asked)?;
-        found.rows.retain(|row| asked.wants(row.id));
+        found.retain(|row| asked.wants(row.id));
         if asked.progress {
             let (done, all) = (before + 1, wanted.len());
             let left = time_left(begin.elapsed(), done, all);
@@ -86,7 +87,8 @@ pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Found>> {
         }
         Ok(found)
     };
-    wanted.iter().enumerate().map(run).collect()
+    let found: Vec<Vec<Row>> = wanted.iter().enumerate().map(run).collect::<Result<_>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 fn known<'a>(groups: impl Iterator<Item = &'a Group>) -> String {

@@ -2,10 +2,8 @@
 //! The runs of a scenario on every seed, and what rows are made of.
 
 use anyhow::{Context, Result, anyhow};
-use larder_report::Bar;
 use serde_json::Value as Json;
 
-use super::group::Asked;
 use super::row::At;
 use crate::scenario::Line;
 
@@ -19,7 +17,8 @@ pub(super) const RATE: &str = "transactions_per_second_last_hour";
 pub(super) const TOOK: &str = "transaction_us_mean";
 
 /// A scenario on every seed.
-pub(super) struct Runs(Vec<Vec<Line>>);
+#[derive(Debug)]
+pub struct Runs(Vec<Vec<Line>>);
 
 /// One seed's points.
 #[derive(Clone, Copy)]
@@ -37,9 +36,8 @@ impl Seed<'_> {
 }
 
 impl Runs {
-    /// Runs it.
-    pub(super) fn of(asked: &Asked, (name, text): (&str, &str)) -> Result<Self> {
-        asked.run(name, text).map(Self)
+    pub(super) fn new(lines: Vec<Vec<Line>>) -> Self {
+        Self(lines)
     }
 
     /// The scale that they were run at.
@@ -177,15 +175,6 @@ pub(super) fn medians(lists: &[Vec<f64>]) -> Vec<f64> {
 /// A point of a row: the paper's value, and the median of ours.
 pub(super) fn at(at: impl Into<String>, paper: impl Into<Option<f64>>, ours: &[f64]) -> At {
     At { at: at.into(), paper: paper.into(), ours: Some(rounded(ours)) }
-}
-
-/// Points as bars, the paper's beside them: those whose place ends so, and without that end.
-pub(super) fn bars(points: &[At], end: &str) -> Vec<Bar> {
-    let bar = |point: &At| {
-        let name = point.at.strip_suffix(end)?.to_owned();
-        Some(Bar { name, value: Some(point.ours?), paper: point.paper })
-    };
-    points.iter().filter_map(bar).collect()
 }
 
 /// The lowest and the highest of the seeds.

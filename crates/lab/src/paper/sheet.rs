@@ -1,19 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows for a report: a table of claims, and below the figures one of the values of each row.
+//! The parts of a report: the table of claims, the papers' figures, the values of each row, and the figures without a picture.
+//!
+//! Invariant: a claim and each figure that it belongs to are linked in both directions.
 
-use larder_report::{Cell, Column, Section, Table, TableRow, Tone};
+use anyhow::Result;
+use larder_report::{Cell, Column, Link, Section, Table, TableRow};
 
-use super::{At, Found, Row, Verdict};
+use super::figures::{sections, tables, tone};
+use super::{Asked, At, Row};
 
-/// What a group found: its figures, and below them the values of its rows.
-#[must_use]
-pub fn part(found: &Found) -> Section {
-    let rows = found.rows.iter().filter(|row| !row.points.is_empty());
-    Section {
-        figures: found.figures.clone(),
-        folded: rows.map(points).collect(),
-        ..Section::default()
+/// The parts of the report of a paper, or of all.
+///
+/// # Errors
+/// If a run lacks a point that a figure names.
+pub fn report(paper: &str, asked: &Asked, rows: &[Row]) -> Result<Vec<Section>> {
+    let chosen = |name: &str| paper == "all" || paper == name;
+    let mut parts = vec![Section::table(claims(rows))];
+    let mut without = Vec::new();
+    for table in tables().iter().filter(|table| chosen(table.paper)) {
+        let (drawn, rest) = sections(table, asked, rows)?;
+        parts.extend(drawn);
+        without.extend(rest);
     }
+    let valued = rows.iter().filter(|row| !row.points.is_empty());
+    parts.push(Section {
+        title: "The values of the rows".to_owned(),
+        folded: valued.map(points).collect(),
+        ..Section::default()
+    });
+    let columns =
+        ["figure", "shows", "why it has no picture", "claims"].map(Column::words).to_vec();
+    let title = "Figures without a picture".to_owned();
+    parts.push(Section::table(Table { title, columns, rows: without }));
+    Ok(parts)
 }
 
 /// The values of a row: ours beside the paper's.
@@ -34,28 +53,33 @@ fn points(row: &Row) -> Table {
 }
 
 /// The table of claims.
-#[must_use]
-pub fn sheet<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
-    let words = Column::words;
-    let columns = ["row", "claim", "paper", "ours", "unit", "scale", "verdict"].map(words).to_vec();
-    let row = |row: &Row| {
-        let tone = match row.verdict {
-            Verdict::Holds => Tone::Good,
-            Verdict::Differs => Tone::Bad,
-            Verdict::NotMeasured | Verdict::NotReproducible => Tone::Plain,
+fn claims(rows: &[Row]) -> Table {
+    let columns = ["row", "claim", "paper", "ours", "unit", "scale", "verdict", "figures"];
+    let tables = tables();
+    let links = |row: &Row| -> Vec<Link> {
+        let all = tables.iter().flat_map(|table| table.figures.iter().map(move |f| (table, f)));
+        let of = all.filter(|(_, figure)| figure.claims.contains(&row.id));
+        let link = |(table, figure): (&super::figures::Table, &super::figures::Figure)| Link {
+            text: figure.label.clone(),
+            to: figure.anchor(table.paper),
         };
+        of.map(link).collect()
+    };
+    let row = |row: &Row| {
         let cells = vec![
-            Cell::text(row.id),
+            Cell { anchor: row.id.to_owned(), ..Cell::text(row.id) },
             Cell::text(row.claim),
             Cell::text(&row.paper_text()),
             Cell::text(&row.ours_text()),
             Cell::text(row.unit),
             Cell::text(&row.scale),
-            Cell { tone, ..Cell::text(row.verdict_text()) },
+            Cell { tone: tone(row), ..Cell::text(row.verdict_text()) },
+            Cell { links: links(row), ..Cell::default() },
         ];
         TableRow { cells, note: row.notes() }
     };
-    Table { title: "Claims".to_owned(), columns, rows: rows.map(row).collect() }
+    let rows = rows.iter().map(row).collect();
+    Table { title: "Claims".to_owned(), columns: columns.map(Column::words).to_vec(), rows }
 }
 
 #[cfg(test)]
@@ -66,13 +90,17 @@ mod tests {
     #[test]
     fn values_stand_below_the_figures_where_a_row_has_some() {
         let bare = Row::new("S4", Kind::Exact).unwrap();
-        let row = Row::new("S9", Kind::Shape).unwrap();
+        let row = Row::new("S10", Kind::Shape).unwrap();
         let row =
             row.points(vec![runs::at("8 GB", 1.49, &[1.3]), runs::at("all", None, &[1234.2])]);
-        let found = Found { rows: vec![bare, row], figures: Vec::new() };
-        let folded = part(&found).folded;
+        let rows = [bare, row];
+        let parts = report("sce", &Asked::default(), &rows).unwrap();
+        let folded: Vec<&Table> = parts.iter().flat_map(|part| &part.folded).collect();
         assert_eq!(folded.len(), 1);
-        assert_eq!(folded[0].title, format!("S9, values: {} [% of reads]", found.rows[1].claim));
+        assert_eq!(
+            folded[0].title,
+            format!("S10, values: {} [times the transactions]", rows[1].claim)
+        );
         let text = |row: &TableRow| row.cells.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
         let rows: Vec<_> = folded[0].rows.iter().map(text).collect();
         assert_eq!(rows, [["8 GB", "1.3", "1.49"], ["all", "1234", ""]]);

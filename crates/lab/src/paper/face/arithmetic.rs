@@ -7,10 +7,10 @@ use larder_model::{Kind as OpKind, Op, SplitMix64, described, profile};
 use larder_report::number;
 
 use super::super::runs::at;
-use super::super::{Asked, Found, Kind, Row};
+use super::super::{Asked, Kind, Row};
 
 /// FE1: (1 + theta) = (1 + delta)^x with x = Cdisk / (Cdisk - Cflash), by the drives' rated figures.
-pub(super) fn break_even(_: &Asked) -> Result<Found> {
+pub(super) fn break_even(_: &Asked) -> Result<Vec<Row>> {
     let (disk, flash) = (described("hdd-15k")?.rated, described("ssd-840pro")?.rated);
     let exponent = |disk: u64, flash: u64| {
         let (disk, flash) = (1.0 / disk as f64, 1.0 / flash as f64);
@@ -29,11 +29,11 @@ pub(super) fn break_even(_: &Asked) -> Result<Found> {
             "To the printed digit.",
             "The equation and the rated operations a second of Table 1 agree.",
         );
-    Ok(Found { rows: vec![row], figures: Vec::new() })
+    Ok(vec![row])
 }
 
 /// FM1.
-pub(super) fn segments(_: &Asked) -> Result<Found> {
+pub(super) fn segments(_: &Asked) -> Result<Vec<Row>> {
     const ENTRIES: u64 = 65_536;
     const MIB: u64 = 1 << 20;
     let frames = (10_u64 << 30) / 4096;
@@ -60,7 +60,7 @@ pub(super) fn segments(_: &Asked) -> Result<Found> {
             "Segments of 65,536 entries of 32 bytes give all of it, and the 64,000 entries and 1.5 MB that the text also has do \
              not.",
         );
-    Ok(Found { rows: vec![row], figures: Vec::new() })
+    Ok(vec![row])
 }
 
 /// Table 1: operations a second, reads and writes at random; MB/s in order.
@@ -109,7 +109,7 @@ fn measured(
 }
 
 /// FT1.
-pub(super) fn drives(asked: &Asked) -> Result<Found> {
+pub(super) fn drives(asked: &Asked) -> Result<Vec<Row>> {
     let (mut points, mut off) = (Vec::new(), Vec::new());
     for (name, device, paper) in TABLE {
         // Sixteen disks with 32 each; their cache holds 131,072 pages, so that many are written first.
@@ -154,5 +154,5 @@ pub(super) fn drives(asked: &Asked) -> Result<Found> {
              follow from mechanics.",
             "Sixteen of the one disk's 409 reads make 6,544, and the array of the paper does less than its disks, ours does not.",
         );
-    Ok(Found { rows: vec![row], figures: Vec::new() })
+    Ok(vec![row])
 }

@@ -3,17 +3,19 @@
 
 use anyhow::Result;
 
-use super::super::runs::{always, at, either, listed, over};
-use super::super::{Kind, Row};
-use super::lab::{CHANGED, FLASH, Lab, SYSTEM, TPMC, all, not_so, rises, said};
+use super::super::runs::{Runs, always, at, either, listed, over};
+use super::super::{Asked, Kind, Row};
+use super::lab::{CHANGED, FLASH, SYSTEM, TPMC, all, not_so, rises, said};
 use crate::scenario_file;
 
 const DISKS: [&str; 5] = ["1", "2", "4", "8", "16"];
 
 /// F15.
-pub(super) fn money(lab: &Lab<'_>) -> Result<Row> {
-    let (memory, flash) =
-        (lab.runs(scenario_file!("face-memory"))?, lab.runs(scenario_file!("face-money"))?);
+pub(super) fn money(lab: &Asked) -> Result<Row> {
+    let (memory, flash) = (
+        Runs::of(lab, scenario_file!("face-memory"))?,
+        Runs::of(lab, scenario_file!("face-money"))?,
+    );
     let (mut points, mut holds) = (Vec::new(), true);
     for (mib, gib) in [("400", "2"), ("600", "4"), ("800", "6"), ("1000", "8"), ("1200", "10")] {
         let (ram, ours) =
@@ -45,8 +47,8 @@ pub(super) fn money(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F16.
-pub(super) fn disks(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-disks"))?;
+pub(super) fn disks(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-disks"))?;
     let of = |system| -> Result<Vec<Vec<f64>>> {
         DISKS.iter().map(|disks| runs.at(&[(SYSTEM, system), ("disks", disks)], TPMC)).collect()
     };

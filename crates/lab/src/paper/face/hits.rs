@@ -4,10 +4,10 @@
 use anyhow::Result;
 
 use super::super::runs::{Runs, always, at, either, listed, rounded};
-use super::super::{Kind, Row};
+use super::super::{Asked, Kind, Row};
 use super::lab::{
-    BASIC_CHANGED, CHANGED, FLASH, HITS, Lab, REDUCTION, SIZES, SYSTEM, TPMC, all, by_size,
-    everywhere, not_so, percent, rises, said,
+    BASIC_CHANGED, CHANGED, FLASH, HITS, REDUCTION, SIZES, SYSTEM, TPMC, all, by_size, everywhere,
+    not_so, percent, rises, said, sizes,
 };
 use crate::scenario_file;
 
@@ -25,17 +25,17 @@ const STALE: [(&str, [f64; 5]); 3] = [
 ];
 
 /// A figure of a system that takes some pages alone, at each size.
-fn of_kind(lab: &Lab<'_>, system: &str, kind: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
+fn of_kind(lab: &Asked, system: &str, kind: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
     if kind == "mixed" {
-        return by_size(&*lab.sizes()?, system, pointer);
+        return by_size(&*sizes(lab)?, system, pointer);
     }
-    let runs = lab.runs(scenario_file!("face-kinds"))?;
+    let runs = Runs::of(lab, scenario_file!("face-kinds"))?;
     let at = |gb: &&str| runs.at(&[(SYSTEM, system), (KINDS, kind), (FLASH, *gb)], pointer);
     SIZES.iter().map(at).collect()
 }
 
 /// F1.
-pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
+pub(super) fn kinds(lab: &Asked) -> Result<Row> {
     let (mut points, mut checks) = (Vec::new(), Vec::new());
     for (system, names) in [
         ("face-basic", ["FaCE: throughput in order", "FaCE: hits in order"]),
@@ -55,7 +55,7 @@ pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
             }
         }
     }
-    let runs = lab.sizes()?;
+    let runs = sizes(lab)?;
     let (basic, lc) = (by_size(&runs, "face-basic", TPMC)?, by_size(&runs, "lc", TPMC)?);
     let crosses = always(&basic[0], &lc[0], |basic, lc| basic < lc)
         && everywhere(&basic[2..], &lc[2..], |basic, lc| basic > lc);
@@ -80,7 +80,7 @@ pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F2.
-pub(super) fn reduction(lab: &Lab<'_>) -> Result<Row> {
+pub(super) fn reduction(lab: &Asked) -> Result<Row> {
     let (mut points, mut checks, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for (kind, paper, names) in [
         ("mixed", MIXED, ["mixed within 5 points", "mixed grows"]),
@@ -108,7 +108,7 @@ pub(super) fn reduction(lab: &Lab<'_>) -> Result<Row> {
     Ok(Row::new("F2", Kind::Absolute)?
         .ours(ours)
         .points(points)
-        .at_scale(lab.sizes()?.scale())
+        .at_scale(sizes(lab)?.scale())
         .changed(BASIC_CHANGED)
         .judged(
             holds,
@@ -122,8 +122,8 @@ pub(super) fn reduction(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F3.
-pub(super) fn clean(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-clean"))?;
+pub(super) fn clean(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-clean"))?;
     let left = runs.at(&[], "/all_dirty_left")?;
     let written = runs.at(&[], "/all_disk_pages_written")?;
     let saved: Vec<f64> = left.iter().zip(&written).map(|(left, written)| left - written).collect();
@@ -149,13 +149,13 @@ pub(super) fn clean(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F4.
-pub(super) fn stale(lab: &Lab<'_>) -> Result<Row> {
+pub(super) fn stale(lab: &Asked) -> Result<Row> {
     let (mut points, mut tables) = (Vec::new(), Vec::new());
     for (warehouses, paper) in STALE {
         let ours = if warehouses == "500" {
-            by_size(&*lab.sizes()?, "face", "/stale_ratio")?
+            by_size(&*sizes(lab)?, "face", "/stale_ratio")?
         } else {
-            let runs = lab.runs(scenario_file!("face-databases"))?;
+            let runs = Runs::of(lab, scenario_file!("face-databases"))?;
             let at =
                 |gb: &&str| runs.at(&[("warehouses", warehouses), (FLASH, *gb)], "/stale_ratio");
             SIZES.iter().map(at).collect::<Result<_>>()?
@@ -184,7 +184,7 @@ pub(super) fn stale(lab: &Lab<'_>) -> Result<Row> {
     Ok(Row::new("F4", Kind::Shape)?
         .ours(said(&checks))
         .points(points)
-        .at_scale(lab.sizes()?.scale())
+        .at_scale(sizes(lab)?.scale())
         .judged(
             holds,
             asked,
@@ -202,8 +202,8 @@ fn behind(runs: &Runs, system: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
 }
 
 /// F5.
-pub(super) fn hits(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.sizes()?;
+pub(super) fn hits(lab: &Asked) -> Result<Row> {
+    let runs = sizes(lab)?;
     let (group, basic) = (behind(&runs, "face", HITS)?, behind(&runs, "face-basic", HITS)?);
     let mut points = Vec::new();
     for (name, values) in [("GSC", &group), ("Basic", &basic)] {
@@ -226,8 +226,8 @@ pub(super) fn hits(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F6.
-pub(super) fn reductions(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.sizes()?;
+pub(super) fn reductions(lab: &Asked) -> Result<Row> {
+    let runs = sizes(lab)?;
     let (group, basic) =
         (behind(&runs, "face", REDUCTION)?, behind(&runs, "face-basic", REDUCTION)?);
     let mut points = Vec::new();
@@ -266,8 +266,8 @@ pub(super) fn reductions(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F21.
-pub(super) fn ranges(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.sizes()?;
+pub(super) fn ranges(lab: &Asked) -> Result<Row> {
+    let runs = sizes(lab)?;
     let (mut points, mut holds) = (Vec::new(), true);
     for (what, pointer, least, most) in
         [("hits", HITS, 72.0, 91.0), ("writes saved", REDUCTION, 46.0, 89.0)]

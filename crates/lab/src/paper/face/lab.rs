@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The runs that rows share, where their figures stand, and how those are compared.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -27,34 +25,9 @@ pub(super) const BUCKETS_CHANGED: &str =
 pub(super) const BASIC_CHANGED: &str =
     "FaCE-Basic writes batches, as the engine's preset of that name (before: single pages)";
 
-/// Runs of scenario files, each once.
-pub(super) struct Lab<'a> {
-    asked: &'a Asked,
-    runs: RefCell<BTreeMap<&'static str, Rc<Runs>>>,
-}
-
-impl<'a> Lab<'a> {
-    pub(super) fn new(asked: &'a Asked) -> Self {
-        Self { asked, runs: RefCell::default() }
-    }
-
-    /// The runs of a file, if they were made.
-    pub(super) fn made(&self, name: &str) -> Option<Rc<Runs>> {
-        self.runs.borrow().get(name).map(Rc::clone)
-    }
-
-    pub(super) fn runs(&self, file: (&'static str, &'static str)) -> Result<Rc<Runs>> {
-        if let Some(runs) = self.made(file.0) {
-            return Ok(runs);
-        }
-        let runs = Rc::new(Runs::of(self.asked, file)?);
-        self.runs.borrow_mut().insert(file.0, Rc::clone(&runs));
-        Ok(runs)
-    }
-
-    pub(super) fn sizes(&self) -> Result<Rc<Runs>> {
-        self.runs(crate::scenario_file!("face-sizes"))
-    }
+/// The runs that most rows are made of.
+pub(super) fn sizes(asked: &Asked) -> Result<Rc<Runs>> {
+    Runs::of(asked, crate::scenario_file!("face-sizes"))
 }
 
 /// A figure of a system at each size of flash, on each seed.

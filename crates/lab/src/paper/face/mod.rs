@@ -11,8 +11,6 @@
 //! - **A gain** (40 % more) that is of a figure, from half of it to twice as much.
 //! - **An order** is strict, on every seed, at every size that was run.
 //! - What is said of a figure without numbers is asked for as an order, a rise or a crossover.
-//!
-//! Invariant: a scenario file is run once, whatever rows are made of it.
 
 mod arithmetic;
 mod hardware;
@@ -23,11 +21,8 @@ mod speed;
 mod writes;
 
 use anyhow::Result;
-use larder_report::{Axis, Curve, Figure};
 
-use self::lab::{HITS, Lab, REDUCTION, SIZES, TPMC, by_size};
-use super::runs::{Runs, median};
-use super::{Asked, Found, Group, Row};
+use super::{Asked, Group, Row};
 
 /// All of its rows.
 pub const GROUPS: &[Group] = &[
@@ -43,7 +38,7 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
-type RowOf = fn(&Lab<'_>) -> Result<Row>;
+type RowOf = fn(&Asked) -> Result<Row>;
 
 const ROWS: [(&str, RowOf); 21] = [
     ("F1", hits::kinds),
@@ -69,43 +64,16 @@ const ROWS: [(&str, RowOf); 21] = [
     ("F21", hits::ranges),
 ];
 
-fn rows(asked: &Asked) -> Result<Found> {
-    let lab = Lab::new(asked);
+fn rows(asked: &Asked) -> Result<Vec<Row>> {
     let wanted = ROWS.iter().filter(|(id, _)| asked.wants(id));
-    let rows = wanted.map(|(_, row)| row(&lab)).collect::<Result<Vec<Row>>>()?;
-    let figures = match lab.made("face-sizes") {
-        Some(runs) => figures(&runs)?,
-        None => Vec::new(),
-    };
-    Ok(Found { rows, figures })
-}
-
-/// Figures 6 to 8 b.
-fn figures(runs: &Runs) -> Result<Vec<Figure>> {
-    let systems = [("lc", "LC"), ("face-basic", "FaCE-Basic"), ("face", "FaCE-GSC")];
-    let figure = |title: &str, y: &str, pointer: &str| -> Result<Figure> {
-        let mut curves = Vec::new();
-        for (system, name) in systems {
-            let values = by_size(runs, system, pointer)?;
-            let gb = SIZES.iter().map(|gb| gb.parse().unwrap_or(0.0));
-            let ours = gb.zip(values.iter().map(|seeds| median(seeds))).collect();
-            curves.push(Curve { name: name.to_owned(), ours, paper: Vec::new() });
-        }
-        let (x, y) = (Axis::linear("flash, GB"), Axis::linear(y));
-        Ok(Figure::curves(title, "Samsung 840 Pro.", x, y, curves))
-    };
-    Ok(vec![
-        figure("FaCE, Figure 6: flash hits", "hit ratio", HITS)?,
-        figure("FaCE, Figure 6: write reduction", "of changed pages", REDUCTION)?,
-        figure("FaCE, Figure 7: utilisation of flash", "of the time", "/flash/utilisation")?,
-        figure("FaCE, Figure 8 b: throughput", "tpmC", TPMC)?,
-    ])
+    wanted.map(|(_, row)| row(asked)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use toml::Value;
 
+    use super::super::figures::tests::check;
     use super::super::page::is_a_sentence;
     use super::*;
     use crate::scenario::Scenario;
@@ -151,15 +119,15 @@ mod tests {
     #[test]
     fn rows_find_their_points() {
         let scale = Some("1/512".to_owned());
-        let asked = Asked { scale, seed: 1, only: Vec::new(), progress: false, points: None };
+        let asked = Asked { scale, seed: 1, ..Asked::default() };
         let found = rows(&asked).unwrap();
-        assert!(found.rows.iter().map(|row| row.id).eq(ROWS.iter().map(|(id, _)| *id)));
-        assert_eq!(found.figures.len(), 4);
-        for row in &found.rows {
+        assert!(found.iter().map(|row| row.id).eq(ROWS.iter().map(|(id, _)| *id)));
+        for row in &found {
             let values = row.points.iter().filter_map(|point| point.ours);
             assert!(values.into_iter().all(f64::is_finite), "{row:?}");
             assert!(is_a_sentence(&row.why) && !row.asked.is_empty(), "{row:?}");
             assert!(!row.scale.is_empty(), "{row:?}");
         }
+        check("face", &asked, &found, &[]);
     }
 }

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::super::runs::{always, at, either, is_near, over, range, rounded};
-use super::super::{Kind, Row};
-use super::lab::{CHANGED, Lab, SYSTEM, TPMC, all, not_so, percent, rises, said};
+use super::super::runs::{Runs, always, at, either, is_near, over, range, rounded};
+use super::super::{Asked, Kind, Row};
+use super::lab::{CHANGED, SYSTEM, TPMC, all, not_so, percent, rises, said};
 use crate::scenario_file;
 
 /// What a factor of Table 8 may be off by.
@@ -20,8 +20,8 @@ const MODEL: &str = "Modelled: what flash knows of itself is read back, then cha
                      seconds are those of full size (the run's by the scale).";
 
 /// F17.
-pub(super) fn times(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-restart"))?;
+pub(super) fn times(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-restart"))?;
     let of =
         |system, interval| runs.at(&[(SYSTEM, system), (INTERVAL, interval)], "/restart/seconds");
     let (mut points, mut first, mut last, mut ratios) = (Vec::new(), true, true, Vec::new());
@@ -68,8 +68,8 @@ pub(super) fn times(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F18.
-pub(super) fn pages(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-restart"))?;
+pub(super) fn pages(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-restart"))?;
     let (mut points, mut most, mut directory) = (Vec::new(), true, Vec::new());
     for (interval, ..) in TABLE {
         let of = |pointer| runs.at(&[(SYSTEM, "face"), (INTERVAL, interval)], pointer);
@@ -107,8 +107,8 @@ pub(super) fn pages(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F19.
-pub(super) fn slump(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-after"))?;
+pub(super) fn slump(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-after"))?;
     let before = runs.at(&[(SYSTEM, "face")], TPMC)?;
     let after = runs.lists(SYSTEM, "face", "/restart/after_tpmc")?;
     let hdd = runs.lists(SYSTEM, "hdd-only", "/restart/after_tpmc")?;
@@ -158,8 +158,8 @@ pub(super) fn slump(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F20.
-pub(super) fn stop(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-stop"))?;
+pub(super) fn stop(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-stop"))?;
     let ours = runs.at(&[], "/restart/stop_seconds")?;
     let holds = ours.iter().all(|seconds| (3.5..=18.0).contains(seconds));
     let asked = "From half of 7 s to twice 9 s, with what the log knows of itself: the paper gives a range, and not what its server \

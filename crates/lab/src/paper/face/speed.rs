@@ -4,10 +4,10 @@
 use anyhow::Result;
 
 use super::super::runs::{Runs, always, at, either, is_like, over};
-use super::super::{Kind, Row};
+use super::super::{Asked, Kind, Row};
 use super::lab::{
-    BASIC_CHANGED, BUCKETS_CHANGED, CHANGED, FLASH, HITS, Lab, SIZES, SYSTEM, TPMC, all, by_size,
-    everywhere, not_so, percent, rises, said,
+    BASIC_CHANGED, BUCKETS_CHANGED, CHANGED, FLASH, HITS, SIZES, SYSTEM, TPMC, all, by_size,
+    everywhere, not_so, percent, rises, said, sizes,
 };
 use crate::scenario_file;
 
@@ -18,8 +18,8 @@ const DRIVE: &str = "flash";
 const SOME: [&str; 3] = ["4", "12", "20"];
 
 /// F7.
-pub(super) fn utilisation(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.sizes()?;
+pub(super) fn utilisation(lab: &Asked) -> Result<Row> {
+    let runs = sizes(lab)?;
     let (lc, face) = (by_size(&runs, "lc", BUSY)?, by_size(&runs, "face", BUSY)?);
     let mut points = Vec::new();
     for (name, values) in [("LC", &lc), ("FaCE-GSC", &face)] {
@@ -49,8 +49,8 @@ pub(super) fn utilisation(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F8.
-pub(super) fn operations(lab: &Lab<'_>) -> Result<Row> {
-    let (sizes, ten) = (lab.sizes()?, lab.runs(scenario_file!("face-bcache"))?);
+pub(super) fn operations(lab: &Asked) -> Result<Row> {
+    let (sizes, ten) = (sizes(lab)?, Runs::of(lab, scenario_file!("face-bcache"))?);
     let at_ten = |system| ten.at(&[(SYSTEM, system), (FLASH, "10")], PAGES);
     let twice = over(&at_ten("face")?, &at_ten("lc")?);
     let (lc, face) = (by_size(&sizes, "lc", PAGES)?, by_size(&sizes, "face", PAGES)?);
@@ -96,8 +96,8 @@ fn gain(runs: &Runs, drive: Option<&str>, gb: &str) -> Result<Vec<f64>> {
 }
 
 /// F9.
-pub(super) fn throughput(lab: &Lab<'_>) -> Result<Row> {
-    let (sizes, drives) = (lab.sizes()?, lab.runs(scenario_file!("face-drives"))?);
+pub(super) fn throughput(lab: &Asked) -> Result<Row> {
+    let (sizes, drives) = (sizes(lab)?, Runs::of(lab, scenario_file!("face-drives"))?);
     let mut points = Vec::new();
     let (mut pro, mut evo, mut intel, mut nvme) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for gb in SIZES {
@@ -151,9 +151,11 @@ pub(super) fn throughput(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F10.
-pub(super) fn alone(lab: &Lab<'_>) -> Result<Row> {
-    let (alone, drives) =
-        (lab.runs(scenario_file!("face-alone"))?, lab.runs(scenario_file!("face-drives"))?);
+pub(super) fn alone(lab: &Asked) -> Result<Row> {
+    let (alone, drives) = (
+        Runs::of(lab, scenario_file!("face-alone"))?,
+        Runs::of(lab, scenario_file!("face-drives"))?,
+    );
     let of = |system| alone.at(&[(SYSTEM, system)], TPMC);
     let (hdd, ssd) = (of("hdd-only")?, of("ssd-only")?);
     let small = drives.at(&[(SYSTEM, "face"), (DRIVE, "ssd-850evo"), (FLASH, "4")], TPMC)?;
@@ -178,8 +180,8 @@ pub(super) fn alone(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F11.
-pub(super) fn bcache(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-bcache"))?;
+pub(super) fn bcache(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-bcache"))?;
     let of = |system, pointer| runs.at(&[(SYSTEM, system), (FLASH, "20")], pointer);
     let (mut points, mut slower, mut hits) = (Vec::new(), true, true);
     for (system, name) in [("bcache-lru", "LRU"), ("bcache-fifo", "FIFO")] {
@@ -203,8 +205,8 @@ pub(super) fn bcache(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F13.
-pub(super) fn through(lab: &Lab<'_>) -> Result<Row> {
-    let (back, runs) = (lab.sizes()?, lab.runs(scenario_file!("face-through"))?);
+pub(super) fn through(lab: &Asked) -> Result<Row> {
+    let (back, runs) = (sizes(lab)?, Runs::of(lab, scenario_file!("face-through"))?);
     let (lc, face) = (by_size(&runs, "lc", TPMC)?, by_size(&runs, "face", TPMC)?);
     let (mut points, mut gains) = (Vec::new(), Vec::new());
     for (n, gb) in SIZES.iter().enumerate() {

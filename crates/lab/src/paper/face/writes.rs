@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::super::runs::{always, at, either, is_near, over};
-use super::super::{Kind, Row};
-use super::lab::{BUCKETS_CHANGED, CHANGED, FLASH, Lab, SYSTEM, all, not_so, percent, said};
+use super::super::runs::{Runs, always, at, either, is_near, over};
+use super::super::{Asked, Kind, Row};
+use super::lab::{BUCKETS_CHANGED, CHANGED, FLASH, SYSTEM, all, not_so, percent, said};
 use crate::scenario_file;
 
 /// Table 6: sequentiality in percent, and the mean write in kB.
@@ -20,8 +20,8 @@ const TABLE: [(&str, f64, f64); 4] = [
 const OFF: f64 = 0.25;
 
 /// F12.
-pub(super) fn sizes(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-bcache"))?;
+pub(super) fn sizes(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-bcache"))?;
     let of = |system, pointer| runs.at(&[(SYSTEM, system), (FLASH, "10")], pointer);
     let (mut points, mut means, mut orders) = (Vec::new(), Vec::new(), Vec::new());
     for (system, sequential, mean) in TABLE {
@@ -71,8 +71,8 @@ pub(super) fn sizes(lab: &Lab<'_>) -> Result<Row> {
 }
 
 /// F14.
-pub(super) fn wear(lab: &Lab<'_>) -> Result<Row> {
-    let runs = lab.runs(scenario_file!("face-wear"))?;
+pub(super) fn wear(lab: &Asked) -> Result<Row> {
+    let runs = Runs::of(lab, scenario_file!("face-wear"))?;
     let of = |drive, system, gib| {
         let at = [("flash", drive), (SYSTEM, system), ("drive_gib", gib)];
         runs.at(&at, "/write_amplification")

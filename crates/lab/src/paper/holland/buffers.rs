@@ -4,8 +4,7 @@
 use anyhow::Result;
 
 use super::super::runs::{Runs, always, at, either, over, range, rounded};
-use super::super::{Asked, Found, Kind, Row};
-use super::figures;
+use super::super::{Asked, Kind, Row};
 use super::values::{ALL_RAM, FLASH, READ, SET, WRITE};
 use crate::scenario_file;
 
@@ -13,7 +12,7 @@ const RAM: &str = "cache.ram_mib";
 const POLICY: &str = "cache.ram_policy";
 
 /// H11.
-pub(super) fn large_sets(asked: &Asked) -> Result<Found> {
+pub(super) fn large_sets(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig6"))?;
     let of = |ram, policy, set, what| runs.at(&[(RAM, ram), (POLICY, policy), (SET, set)], what);
     let (mut points, mut holds, mut little) = (Vec::new(), true, Vec::new());
@@ -53,11 +52,11 @@ pub(super) fn large_sets(asked: &Asked) -> Result<Found> {
                 "At least one of these latencies is outside, see the points.",
             ),
         );
-    Ok(Found { rows: vec![row], figures: figures::buffers(&runs)? })
+    Ok(vec![row])
 }
 
 /// H12.
-pub(super) fn small_set(asked: &Asked) -> Result<Found> {
+pub(super) fn small_set(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig7"))?;
     let of = |ram, flash| runs.at(&[(RAM, ram), (FLASH, flash)], READ);
     let with = over(&of("0.25", "4")?, &of(ALL_RAM, "4")?);
@@ -74,5 +73,5 @@ pub(super) fn small_set(asked: &Asked) -> Result<Found> {
         .points(vec![at("with flash", 1.275, &with), at("without flash", 5.0, &without)])
         .at_scale("1/16; RAM below 8 GB unscaled")
         .judged(holds, asked, either(holds, "Flash takes the place of RAM.", otherwise));
-    Ok(Found { rows: vec![row], ..Found::default() })
+    Ok(vec![row])
 }

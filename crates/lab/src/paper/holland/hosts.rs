@@ -4,8 +4,7 @@
 use anyhow::Result;
 
 use super::super::runs::{Runs, always, at, over, range};
-use super::super::{Asked, Found, Kind, Row};
-use super::figures;
+use super::super::{Asked, Kind, Row};
 use super::values::{FLASH, READ, SET};
 use crate::scenario_file;
 
@@ -13,7 +12,7 @@ const SHARE: &str = "load.write_share";
 const VANISHED: &str = "/invalidating_write_ratio";
 
 /// H16.
-pub(super) fn run(asked: &Asked) -> Result<Found> {
+pub(super) fn run(asked: &Asked) -> Result<Vec<Row>> {
     let by_share = Runs::of(asked, scenario_file!("holland-fig11"))?;
     let by_set = Runs::of(asked, scenario_file!("holland-fig12"))?;
     let of = |flash, set, what| by_set.at(&[(FLASH, flash), (SET, set)], what);
@@ -73,5 +72,5 @@ pub(super) fn run(asked: &Asked) -> Result<Found> {
             ),
             why,
         );
-    Ok(Found { rows: vec![row], figures: figures::hosts(&by_share, &by_set)? })
+    Ok(vec![row])
 }

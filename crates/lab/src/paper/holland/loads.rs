@@ -4,15 +4,14 @@
 use anyhow::Result;
 
 use super::super::runs::{Runs, always, at, either, over, range, rounded};
-use super::super::{Asked, Found, Kind, Row};
-use super::figures;
+use super::super::{Asked, Kind, Row};
 use super::values::{
     ARCHITECTURE, ARCHITECTURES, FLASH, FLASH_FACTORS, READ, SET, WRITE, WRITE_SHARES,
 };
 use crate::scenario_file;
 
 /// H13.
-pub(super) fn writes(asked: &Asked) -> Result<Found> {
+pub(super) fn writes(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig8"))?;
     let of = |share, set, what| runs.at(&[("load.write_share", share), (SET, set)], what);
     let (mut points, mut reads_flat, mut writes_flat) = (Vec::new(), true, true);
@@ -48,7 +47,7 @@ pub(super) fn writes(asked: &Asked) -> Result<Found> {
         .points(points)
         .at_scale(runs.scale())
         .judged(holds, asked, either(holds, "Writes continue in the background.", &otherwise));
-    Ok(Found { rows: vec![row], figures: figures::writes(&runs)? })
+    Ok(vec![row])
 }
 
 /// How a line fits: the share of the variance that it explains.
@@ -63,7 +62,7 @@ fn fit(x: &[f64], y: &[f64]) -> f64 {
 }
 
 /// H14. Exact: R2 above 0.999 for every architecture and working set, with queues on the network and without.
-pub(super) fn timings(asked: &Asked) -> Result<Found> {
+pub(super) fn timings(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig9"))?;
     let x: Vec<f64> = FLASH_FACTORS.iter().filter_map(|f| f.parse().ok()).collect();
     let (mut points, mut alone, mut queued) = (Vec::new(), 1.0f64, 1.0f64);
@@ -98,11 +97,11 @@ pub(super) fn timings(asked: &Asked) -> Result<Found> {
         .points(points)
         .at_scale(runs.scale())
         .judged(holds, asked, either(holds, "A read that hits takes flash's time.", &otherwise));
-    Ok(Found { rows: vec![row], figures: figures::timings(&runs)? })
+    Ok(vec![row])
 }
 
 /// H15.
-pub(super) fn persistence(asked: &Asked) -> Result<Found> {
+pub(super) fn persistence(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig10"))?;
     let of = |persistent, warm, set, what| {
         let [persistent, warm] = [("cache.persistent", persistent), ("cache.warm", warm)];
@@ -136,5 +135,5 @@ pub(super) fn persistence(asked: &Asked) -> Result<Found> {
                 "At least one of the latencies is outside, see the points.",
             ),
         );
-    Ok(Found { rows: vec![row], figures: figures::persistence(&runs)? })
+    Ok(vec![row])
 }

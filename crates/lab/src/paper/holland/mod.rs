@@ -10,14 +10,13 @@
 //! that; where runs are compared, they ask in the same order and meet the same slow reads.
 
 mod buffers;
-mod figures;
 mod hosts;
 mod loads;
 mod policies;
 mod popularity;
 mod sizes;
 mod sums;
-mod values;
+pub(super) mod values;
 
 use super::Group;
 

@@ -6,8 +6,7 @@ use larder_report::number;
 use serde_json::json;
 
 use super::super::runs::{Runs, always, at, either, median, rounded};
-use super::super::{Asked, At, Found, Kind, Row};
-use super::figures;
+use super::super::{Asked, At, Kind, Row};
 use super::values::{ARCHITECTURE, ARCHITECTURES, READ, WRITE};
 use crate::scenario_file;
 
@@ -23,10 +22,9 @@ const ALIKE: f64 = 0.10;
 /// How far H3's mean may be from its expectation.
 const EXPECTED: f64 = 0.02;
 
-pub(super) fn run(asked: &Asked) -> Result<Found> {
+pub(super) fn run(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig2"))?;
-    let rows = vec![alike(&runs)?, unified_writes(&runs)?, convoys(&runs)?, never_dirty(&runs)?];
-    Ok(Found { rows, figures: figures::policies(&runs)? })
+    Ok(vec![alike(&runs)?, unified_writes(&runs)?, convoys(&runs)?, never_dirty(&runs)?])
 }
 
 fn pair(runs: &Runs, architecture: &str, ram: &str, flash: &str, what: &str) -> Result<Vec<f64>> {

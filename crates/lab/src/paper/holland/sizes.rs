@@ -5,8 +5,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::super::runs::{Runs, always, at, either, listed, median, over, range, rounded};
-use super::super::{Asked, Found, Kind, Row};
-use super::figures;
+use super::super::{Asked, Kind, Row};
 use super::popularity::Fit;
 use super::values::{ARCHITECTURE, FLASH, RAM_HIT, READ, SET, SETS};
 use crate::scenario_file;
@@ -14,7 +13,7 @@ use crate::scenario_file;
 const FLASH_HIT: &str = "/flash_hit_ratio";
 
 /// H4, H6.
-pub(super) fn together(asked: &Asked) -> Result<Found> {
+pub(super) fn together(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig3"))?;
     let read = |architecture, flash, is_ram, set, what| {
         let is_ram = ("devices.flash_is_ram", is_ram);
@@ -72,11 +71,11 @@ pub(super) fn together(asked: &Asked) -> Result<Found> {
                 "The chains of RAM and flash are further from one LRU than that.",
             ),
         );
-    Ok(Found { rows: vec![h4, h6], figures: figures::effective(&runs)? })
+    Ok(vec![h4, h6])
 }
 
 /// H7, H8.
-pub(super) fn working_sets(asked: &Asked) -> Result<Found> {
+pub(super) fn working_sets(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig4"))?;
     let of = |flash, set, what| runs.at(&[(FLASH, flash), (SET, set)], what);
     let percent = |values: Vec<f64>| values.iter().map(|v| v * 100.0).collect::<Vec<_>>();
@@ -104,7 +103,7 @@ pub(super) fn working_sets(asked: &Asked) -> Result<Found> {
                 "At least one of the hit ratios is outside, see the points.",
             ),
         );
-    Ok(Found { rows: vec![h7, helps(&runs)?], figures: figures::working_sets(&runs)? })
+    Ok(vec![h7, helps(&runs)?])
 }
 
 fn helps(runs: &Runs) -> Result<Row> {
@@ -146,7 +145,7 @@ fn helps(runs: &Runs) -> Result<Row> {
 }
 
 /// H9.
-pub(super) fn read_ahead(asked: &Asked) -> Result<Found> {
+pub(super) fn read_ahead(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("holland-fig5"))?;
     let of = |flash, fast, set| {
         runs.at(&[(FLASH, flash), ("devices.fast_read_share", fast), (SET, set)], READ)
@@ -172,11 +171,11 @@ pub(super) fn read_ahead(asked: &Asked) -> Result<Found> {
         .points(points)
         .at_scale(runs.scale())
         .judged(holds, asked, why);
-    Ok(Found { rows: vec![row], figures: figures::read_ahead(&runs)? })
+    Ok(vec![row])
 }
 
 /// H10.
-pub(super) fn growing(asked: &Asked) -> Result<Found> {
+pub(super) fn growing(asked: &Asked) -> Result<Vec<Row>> {
     const SIZES: [&str; 9] = ["0", "8", "16", "32", "48", "64", "80", "96", "128"];
     let runs = Runs::of(asked, scenario_file!("holland-7.4"))?;
     let (mut points, mut holds) = (Vec::new(), true);
@@ -205,5 +204,5 @@ pub(super) fn growing(asked: &Asked) -> Result<Found> {
         .points(points)
         .at_scale(runs.scale())
         .judged(holds, asked, why);
-    Ok(Found { rows: vec![row], ..Found::default() })
+    Ok(vec![row])
 }

@@ -11,7 +11,7 @@ use larder_core::shape::Shape;
 use larder_report::number;
 
 use super::super::runs::{at, mean, rounded};
-use super::super::{Asked, At, Found, Kind, Row};
+use super::super::{Asked, At, Kind, Row};
 use crate::load::desktop::{Ask, DAYS, Desktop, FITTED_RUN, SEGMENT_BYTES, Scale, USERS, User};
 
 /// The shares that the paper prints, user by user: of the covered segments, those written.
@@ -36,7 +36,7 @@ fn covered(user: &User, seed: u64) -> [f64; 4] {
 }
 
 /// P1: the generator's targets.
-pub(super) fn load(asked: &Asked) -> Result<Found> {
+pub(super) fn load(asked: &Asked) -> Result<Vec<Row>> {
     let (mut points, mut holds) = (Vec::new(), true);
     let mut shares = vec![Vec::new(); asked.seeds().len()];
     for (user, cover_share) in USERS.iter().zip(COVER_SHARES) {
@@ -81,11 +81,11 @@ pub(super) fn load(asked: &Asked) -> Result<Found> {
              are printed for users 1 and 4 only; for the others the shares fix them.",
             "The inputs of the load that stands in for the traces come out of it again.",
         );
-    Ok(Found { rows: vec![row], figures: Vec::new() })
+    Ok(vec![row])
 }
 
 /// The chance that a request meets the one locked segment of a million.
-pub(super) fn collision(_: &Asked) -> Result<Found> {
+pub(super) fn collision(_: &Asked) -> Result<Vec<Row>> {
     let percent = 100.0 / 1e6;
     let row = Row::new("P16", Kind::Exact)?;
     let paper = row.paper_number();
@@ -94,7 +94,7 @@ pub(super) fn collision(_: &Asked) -> Result<Found> {
         "Equal, to a tenth of the printed digit.",
         "One of a million is 0.0001 %, and the paper prints a zero too many.",
     );
-    Ok(Found { rows: vec![row], figures: Vec::new() })
+    Ok(vec![row])
 }
 
 /// Table 1, in MiB: by the TiB of the disk, for 8, 16, 32 and 64 GiB of flash.
@@ -115,7 +115,7 @@ fn paper_bytes(disk_bytes: u64, flash_bytes: u64) -> f64 {
 }
 
 /// PT1: the size of a metadata region.
-pub(super) fn table(_: &Asked) -> Result<Found> {
+pub(super) fn table(_: &Asked) -> Result<Vec<Row>> {
     let keeps = Keeps::of(&preset("prwc").context("no preset prwc")?.choices());
     let (mut points, mut own, mut exact) = (Vec::new(), Vec::new(), 0);
     for (tib, cells) in TABLE {
@@ -147,5 +147,5 @@ pub(super) fn table(_: &Asked) -> Result<Found> {
             ),
             "17 bits a disk segment, 65 bits a flash segment and 4 MiB give the table, whose terms the paper does not print.",
         );
-    Ok(Found { rows: vec![row.points(points)], figures: Vec::new() })
+    Ok(vec![row.points(points)])
 }

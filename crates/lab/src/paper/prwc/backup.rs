@@ -2,10 +2,9 @@
 //! The backup of the eighth day.
 
 use anyhow::Result;
-use larder_report::{Axis, Figure, Series};
 
 use super::super::runs::{Runs, Seed, at, either, rounded};
-use super::super::{Asked, At, Found, Kind, Row};
+use super::super::{Asked, At, Kind, Row};
 use super::days::CHANGED;
 use crate::scenario_file;
 
@@ -31,7 +30,7 @@ fn with_backup(seed: Seed<'_>, system: &str) -> Result<f64> {
 }
 
 /// P11.
-pub(super) fn rows(asked: &Asked) -> Result<Found> {
+pub(super) fn rows(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("prwc-backup"))?;
     let mut points: Vec<At> = Vec::new();
     let (mut unharmed, mut kept_words) = (true, Vec::new());
@@ -78,19 +77,7 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             asked,
             either(holds, "The backup evicts what SLRU_n holds, and nothing else.", otherwise),
         );
-    let mut series = Vec::new();
-    for system in &SYSTEMS[..3] {
-        let mut hits = Vec::new();
-        for day in 0..10 {
-            let pointer = format!("/days/{day}/read/hit_ratio");
-            hits.push(rounded(&runs.each(|seed| number(seed, system, "8", &pointer))?));
-        }
-        series.push(Series { name: (*system).to_owned(), points: hits });
-    }
-    let caption = "User 5; the backup's own requests are left out.";
-    let title = "PRWC 3.4: hit ratio of reads, with a backup on the eighth day";
-    let figure = Figure::lines(title, caption, ("days", 1.0), Axis::linear("hit ratio"), series);
-    Ok(Found { rows: vec![row], figures: vec![figure] })
+    Ok(vec![row])
 }
 
 const SLRU: &str = "SLRU_n slows the backup's own reads below the bare disk's, see the points, but the user's requests, which \

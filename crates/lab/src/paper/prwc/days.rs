@@ -2,10 +2,9 @@
 //! Ten days of five users: Figures 11 to 14, 16 and 17.
 
 use anyhow::Result;
-use larder_report::{Axis, Figure, Series};
 
 use super::super::runs::{Runs, Seed, at, either, is_gain, mean, range, rounded};
-use super::super::{Asked, At, Found, Kind, Row};
+use super::super::{Asked, At, Kind, Row};
 use crate::scenario_file;
 
 /// What was changed of all rows of the load after a first run.
@@ -67,7 +66,7 @@ pub(super) fn is_similar(ratio: f64) -> bool {
 }
 
 /// All rows of the ten days.
-pub(super) fn rows(asked: &Asked) -> Result<Found> {
+pub(super) fn rows(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("prwc-days"))?;
     let resets = Runs::of(asked, scenario_file!("prwc-reset"))?;
     let uncached = Runs::of(asked, scenario_file!("prwc-uncached"))?;
@@ -82,7 +81,7 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
         hits(&runs)?,
     ];
     let rows = rows.into_iter().map(|row| row.at_scale(runs.scale())).collect();
-    Ok(Found { rows, figures: figures(&runs)? })
+    Ok(rows)
 }
 
 /// P2.
@@ -289,35 +288,4 @@ fn words(gains: &[(&str, &[f64])]) -> String {
         format!("{} of {peer} (seeds {})", rounded(gain), range(gain))
     };
     gains.iter().map(words).collect::<Vec<_>>().join(", ")
-}
-
-fn figures(runs: &Runs) -> Result<Vec<Figure>> {
-    let kinds = [
-        ("11: total bandwidth", "all/bytes_per_second", 1e6, "MB/s", "PRWC 1.54 of SLRU_n"),
-        ("12: write bandwidth", "write/bytes_per_second", 1e6, "MB/s", "PRWC 3 of PROC"),
-        ("13: read bandwidth", "read/bytes_per_second", 1e6, "MB/s", "all similar"),
-        ("14: mean latency", "all/mean_us", 1e3, "ms", "the inverse of bandwidth"),
-        ("16: hit ratio of reads", "read/hit_ratio", 1.0, "hit ratio", "PROC 0.06 below SLRU_n"),
-        ("17: hit ratio of all", "all/hit_ratio", 1.0, "hit ratio", "PRWC 1.23 of SLRU_n"),
-    ];
-    let mut figures = Vec::new();
-    for (title, figure, unit, y_label, said) in kinds {
-        let mut series = Vec::new();
-        for system in ["prwc", "proc", "slru", "no-cache"] {
-            let mut points = Vec::new();
-            for number in 0..DAYS {
-                let pointer = day(number, figure);
-                let of = |seed| Ok(mean(&users(seed, system, &pointer)?) / unit);
-                points.push(rounded(&runs.each(of)?));
-            }
-            series.push(Series { name: system.to_owned(), points });
-        }
-        if unit == 1.0 {
-            series.pop(); // without a cache nothing hits
-        }
-        let caption = format!("Mean of five users. The paper, over ten days: {said}.");
-        let title = format!("PRWC, Figure {title}");
-        figures.push(Figure::lines(&title, &caption, ("days", 1.0), Axis::linear(y_label), series));
-    }
-    Ok(figures)
 }

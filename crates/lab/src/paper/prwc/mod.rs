@@ -42,6 +42,7 @@ pub const GROUPS: &[Group] = &[
 mod tests {
     use toml::Value;
 
+    use super::super::figures::tests::check;
     use super::super::page::is_a_sentence;
     use super::super::runs::{is_gain, range, rounded};
     use super::super::{Asked, Verdict};
@@ -76,25 +77,22 @@ mod tests {
     /// At a scale at which the figures mean nothing: all points exist.
     #[test]
     fn groups_give_their_rows() {
-        let asked = Asked {
-            scale: Some("1/256".to_owned()),
-            seed: 1,
-            only: Vec::new(),
-            progress: false,
-            points: None,
-        };
+        let asked = Asked { scale: Some("1/256".to_owned()), seed: 1, ..Asked::default() };
         let scaled = |group: &&Group| !["P1", "P15", "P17"].contains(&group.ids[0]);
+        let mut all = Vec::new();
         for group in GROUPS.iter().filter(scaled) {
             let found = (group.run)(&asked).unwrap();
-            let ids: Vec<&str> = found.rows.iter().map(|row| row.id).collect();
+            let ids: Vec<&str> = found.iter().map(|row| row.id).collect();
             assert_eq!(ids, group.ids);
-            for row in &found.rows {
+            for row in &found {
                 let values = row.points.iter().filter_map(|point| point.ours);
                 assert!(values.into_iter().all(f64::is_finite), "{row:?}");
                 assert!(is_a_sentence(&row.why) && !row.scale.is_empty(), "{row:?}");
                 assert_eq!(row.asked.is_empty(), row.verdict == Verdict::NotMeasured, "{row:?}");
             }
+            all.extend(found);
         }
+        check("prwc", &asked, &all, &["row P1.", "row P15."]);
     }
 
     #[test]

@@ -12,12 +12,11 @@ use anyhow::{Context, Result, anyhow};
 use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
 use larder_core::journal::recover::recover;
 use larder_model::{Model, Op, profile};
-use larder_report::Figure;
 use larder_sim::device::SimDevice;
 use larder_sim::store::Store;
 
-use super::super::runs::{at, bars, either, range, rounded};
-use super::super::{Asked, At, Found, Kind, Row};
+use super::super::runs::{at, either, range, rounded};
+use super::super::{Asked, At, Kind, Row};
 use crate::load::desktop::{FITTED_RUN, Scale, USERS};
 use crate::scenario::desktop::{Run, Setup};
 use crate::scenario::volume::{System, VOLUME};
@@ -125,7 +124,7 @@ fn rises_along_a_line(points: &[(f64, f64)]) -> bool {
 }
 
 /// P15.
-pub(super) fn rows(asked: &Asked) -> Result<Found> {
+pub(super) fn rows(asked: &Asked) -> Result<Vec<Row>> {
     let nights: Vec<_> = asked.seeds().into_iter().map(night).collect::<Result<_>>()?;
     let of = |part: f64, figure: fn(Tried) -> f64| -> Vec<f64> {
         nights.iter().map(|tried| figure(at_part(tried, part))).collect()
@@ -161,13 +160,7 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             asked,
             either(holds, "Recovery reads a record of each copied segment.", otherwise),
         );
-    let figure = Figure::bars_beside(
-        "PRWC, Table 2: recovery after a crash in the update",
-        "Reads of the modelled flash; the paper's includes what its processor does.",
-        "s",
-        bars(&points, ", s"),
-    );
-    Ok(Found { rows: vec![row.points(points)], figures: vec![figure] })
+    Ok(vec![row.points(points)])
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 //! What size decides: of flash (Figure 15), of a segment (18 and 19), and of a page (20).
 
 use anyhow::Result;
-use larder_report::Figure;
 
-use super::super::runs::{Runs, Seed, at, bars, either, is_gain, rounded};
-use super::super::{Asked, At, Found, Kind, Row};
+use super::super::runs::{Runs, Seed, at, either, is_gain, rounded};
+use super::super::{Asked, At, Kind, Row};
 use super::days::CHANGED;
 use crate::scenario_file;
 
@@ -28,7 +27,7 @@ fn gain(runs: &Runs, pair: (&str, &str), size: (&str, &str)) -> Result<Vec<f64>>
 }
 
 /// P9 and P10.
-pub(super) fn flash(asked: &Asked) -> Result<Found> {
+pub(super) fn flash(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("prwc-sizes"))?;
     let sizes = [("8", 1.49, 1.30), ("32", 1.67, 1.34), ("128", 1.33, 1.39)];
     let (mut over_slru, mut over_proc, mut on_demand) = (Vec::new(), Vec::new(), Vec::new());
@@ -46,11 +45,6 @@ pub(super) fn flash(asked: &Asked) -> Result<Found> {
         on_demand.push(at(format!("{gb} GB"), None, &peers));
         crosses.extend(peers.iter().map(|ratio| (*ratio > 1.0) == (gb == "128")));
     }
-    let figure = |peer: &str, points: &[At]| {
-        let title = format!("PRWC, Figure 15: PRWC over {peer}");
-        Figure::bars_beside(&title, "Total bandwidth, user 5.", "ratio", bars(points, ""))
-    };
-    let figures = vec![figure("SLRU_n", &over_slru), figure("PROC", &over_proc)];
     let values = |points: &[At]| {
         let ours: Vec<f64> = points.iter().filter_map(|point| point.ours).collect();
         ours.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
@@ -84,11 +78,11 @@ pub(super) fn flash(asked: &Asked) -> Result<Found> {
             asked,
             either(holds, "Flash that holds all is filled sooner on demand.", AHEAD),
         );
-    Ok(Found { rows: vec![sizes, demand], figures })
+    Ok(vec![sizes, demand])
 }
 
 /// P13.
-pub(super) fn units(asked: &Asked) -> Result<Found> {
+pub(super) fn units(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("prwc-units"))?;
     let paper = [
         ("128", 1.29, 1.19, 0.46),
@@ -132,15 +126,6 @@ pub(super) fn units(asked: &Asked) -> Result<Found> {
         "On one seed or more these do not grow: {}, as SLRU_n too gains by larger segments, up to 512 KiB.",
         not.join(", ")
     );
-    let figure = |title: &str, what: &str, unit: &str| {
-        let caption = "User 5, by the size of a segment.";
-        Figure::bars_beside(title, caption, unit, bars(&points, &format!(", {what}")))
-    };
-    let figures = vec![
-        figure("PRWC, Figure 18: PRWC over SLRU_n", "over SLRU_n", "ratio"),
-        figure("PRWC, Figure 18: PRWC over PROC", "over PROC", "ratio"),
-        figure("PRWC, Figure 19: hit ratio of PRWC", "hits", "hit ratio"),
-    ];
     let row = Row::new("P13", Kind::Shape)?
         .ours(words.join(", "))
         .points(points)
@@ -151,11 +136,11 @@ pub(super) fn units(asked: &Asked) -> Result<Found> {
             asked,
             either(holds, "A larger segment brings neighbours along.", &otherwise),
         );
-    Ok(Found { rows: vec![row], figures })
+    Ok(vec![row])
 }
 
 /// P14.
-pub(super) fn write_through(asked: &Asked) -> Result<Found> {
+pub(super) fn write_through(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, scenario_file!("prwc-write-through"))?;
     let mut found = Vec::new();
     for system in ["prwc", "proc", "flashcache"] {
@@ -177,14 +162,5 @@ pub(super) fn write_through(asked: &Asked) -> Result<Found> {
         row.points.push(at(format!("{name}: reads"), None, &[*reads]));
         row.points.push(at(format!("{name}: writes"), None, &[*writes]));
     }
-    let bars = |title: &str, of: fn(&(&str, f64, f64)) -> f64| {
-        let bars = found.iter().map(|f| (f.0.to_owned(), of(f))).collect();
-        let caption = "User 1. flashcache writes through: write-back is not measured here (P14).";
-        Figure::bars(title, caption, "MB/s", bars)
-    };
-    let figures = vec![
-        bars("PRWC, Figure 20: read bandwidth", |f| f.1),
-        bars("PRWC, Figure 20: write bandwidth", |f| f.2),
-    ];
-    Ok(Found { rows: vec![row], figures })
+    Ok(vec![row])
 }

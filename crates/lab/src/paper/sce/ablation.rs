@@ -4,17 +4,15 @@
 use anyhow::Result;
 
 use super::super::runs::{RATE, always, at, either, falling, is_like, listed, median, over, range};
-use super::super::{Asked, Found, Kind, Row};
+use super::super::{Asked, Kind, Row};
 use super::cases::{Ablation, Case};
-use super::figures;
 use super::large::ramp;
 use super::published::B_CHANGED;
 
-/// The rows and Figure 11.
-pub(super) fn rows(asked: &Asked) -> Result<Found> {
+/// The rows.
+pub(super) fn rows(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Ablation::of(asked)?;
-    let rows = vec![hits(&runs)?, responses(&runs)?, ramps(&runs)?, writes(&runs)?];
-    Ok(Found { rows, figures: figures::figure_11(&runs)? })
+    Ok(vec![hits(&runs)?, responses(&runs)?, ramps(&runs)?, writes(&runs)?])
 }
 
 /// S15. Base and 128 KiB the same (within a point), both above 8 MiB, which is above no AWT.

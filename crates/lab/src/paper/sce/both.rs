@@ -4,17 +4,15 @@
 use anyhow::Result;
 
 use super::super::runs::{FLASH_EACH, Runs, always, at, either, is_like, listed, median, over};
-use super::super::{Found, Kind, Row};
-use super::figures;
+use super::super::{Kind, Row};
 use super::published::{B_CHANGED, CACHES};
 
 /// What is asked of both runs.
 pub(super) const IDS: &[&str] = &["S11", "S19", "S20"];
 
-/// The rows and Figure 12.
-pub(super) fn rows(large: &Runs, small: &Runs) -> Result<Found> {
-    let rows = vec![responses(large, small)?, wear(large, small)?, more(large, small)?];
-    Ok(Found { rows, figures: vec![figures::figure_12(large, small)?] })
+/// The rows.
+pub(super) fn rows(large: &Runs, small: &Runs) -> Result<Vec<Row>> {
+    Ok(vec![responses(large, small)?, wear(large, small)?, more(large, small)?])
 }
 
 fn scale(large: &Runs, small: &Runs) -> String {
@@ -37,9 +35,15 @@ fn responses(large: &Runs, small: &Runs) -> Result<Row> {
         median(&peer)
     );
     let words = format!("{:.2}; {:.2}", median(&ours), median(&peer));
+    let mut points =
+        vec![at("SCE over all-flash", 1.4, &ours), at("flashcache, B over A", 3.0, &peer)];
+    for system in ["flashcache", "bcache", "enhanceio"] {
+        let slower = over(&small.took(system)?, &small.took("all-flash")?);
+        points.push(at(format!("{system} over all-flash"), None, &slower));
+    }
     Ok(Row::new("S11", Kind::Shape)?
         .ours(words)
-        .points(vec![at("SCE over all-flash", 1.4, &ours), at("flashcache, B over A", 3.0, &peer)])
+        .points(points)
         .at_scale(scale(large, small))
         .changed(B_CHANGED)
         .judged(holds, asked, either(holds, "Both follow the misses.", &otherwise)))

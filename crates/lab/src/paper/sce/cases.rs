@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The configurations of SCE's ablation (Figure 11), and what their runs gave.
 
+use std::rc::Rc;
+
 use anyhow::Result;
 
 use super::super::Asked;
@@ -8,8 +10,8 @@ use super::super::runs::{HIT_RATIO, Runs, TOOK};
 
 /// The four configurations.
 pub(super) struct Ablation {
-    fragments: Runs,
-    around: Runs,
+    fragments: Rc<Runs>,
+    around: Rc<Runs>,
 }
 
 /// One of them.

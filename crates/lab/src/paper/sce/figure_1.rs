@@ -6,10 +6,10 @@
 //! no choice of the preset is made to show it.
 
 use anyhow::Result;
-use larder_report::{Axis, Curve, Figure, number};
+use larder_report::number;
 
 use super::super::runs::{Runs, at, median};
-use super::super::{Asked, Found, Kind, Row};
+use super::super::{Asked, Kind, Row};
 
 const EXACT: [&str; 2] = ["flashcache", "enhanceio"];
 const ALL: [&str; 4] = ["flashcache", "enhanceio", "bcache", "sce"];
@@ -20,8 +20,8 @@ const BCACHE: f64 = 80.0;
 const OFF: f64 = 5.0;
 const MIB: f64 = (1 << 20) as f64;
 
-/// The row and its figure.
-pub(super) fn rows(asked: &Asked) -> Result<Found> {
+/// The row.
+pub(super) fn rows(asked: &Asked) -> Result<Vec<Row>> {
     let runs = Runs::of(asked, crate::scenario_file!("sce-figure-1"))?;
     let of = |system: &str, pass: usize, figure: &str| {
         runs.numbers("system", system, &format!("/passes/{}/{figure}", pass - 1))
@@ -43,21 +43,13 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
     let bcache = hits("bcache", PASSES)?;
     let partial = bcache.iter().all(|hits| (hits - BCACHE).abs() <= OFF);
     let (exact, holds) = (holds, holds && partial);
-    let (mut words, mut points, mut curves) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut words, mut points) = (Vec::new(), Vec::new());
     for (system, paper) in ALL.into_iter().zip([Some(100.0), Some(100.0), Some(BCACHE), None]) {
         words.push(format!("{system} {}", number(median(&hits(system, PASSES)?))));
         points.push(at(format!("{system}, hits of pass 4"), paper, &hits(system, PASSES)?));
         let written: Vec<f64> =
             of(system, 1, "flash_write_bytes")?.iter().map(|bytes| bytes / MIB).collect();
         points.push(at(format!("{system}, MiB written to flash in pass 1"), None, &written));
-        let by_pass: Vec<Vec<f64>> =
-            (1..=PASSES).map(|pass| hits(system, pass)).collect::<Result<_>>()?;
-        let ours = (1..).map(f64::from).zip(by_pass.iter().map(|seeds| median(seeds)));
-        curves.push(Curve {
-            name: system.to_owned(),
-            ours: ours.collect(),
-            paper: paper.map(|hits| (PASSES as f64, hits)).into_iter().collect(),
-        });
     }
     let row = Row::new("S3", Kind::Exact)?
         .ours(words.join(", "))
@@ -78,8 +70,5 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
                 number(median(&bcache))
             ),
         );
-    let title = "SCE, Figure 1: 100 MiB of random reads, four times";
-    let (x, y) = (Axis::linear("pass"), Axis::linear("hits, % of reads").up_to(100.0));
-    let caption = "Ours: the same engine with the choices of each.";
-    Ok(Found { rows: vec![row], figures: vec![Figure::curves(title, caption, x, y, curves)] })
+    Ok(vec![row])
 }

@@ -6,8 +6,7 @@ use anyhow::Result;
 use super::super::runs::{
     Runs, always, at, either, falling, is_like, is_near, listed, median, over, range, rounded,
 };
-use super::super::{Found, Kind, Row};
-use super::figures;
+use super::super::{Kind, Row};
 use super::published::{A_CHANGED, EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
 
 /// What is asked of these runs alone.
@@ -19,9 +18,9 @@ const TABLE: f64 = 0.1;
 const PROGRAMS: &str = "in the paper bcache and EnhanceIO are slow by their implementation (a journal on flash, locks), \
                         and here all are presets of one engine";
 
-/// The rows and Figure 7.
-pub(super) fn rows(runs: &Runs) -> Result<Found> {
-    let rows = vec![
+/// The rows.
+pub(super) fn rows(runs: &Runs) -> Result<Vec<Row>> {
+    Ok(vec![
         table_1(runs)?,
         hit_rate_alone()?,
         near_flash(runs)?,
@@ -29,8 +28,7 @@ pub(super) fn rows(runs: &Runs) -> Result<Found> {
         warm_up(runs)?,
         hits(runs)?,
         responses(runs)?,
-    ];
-    Ok(Found { rows, figures: figures::figure_7(runs)? })
+    ])
 }
 
 fn table_1(runs: &Runs) -> Result<Row> {

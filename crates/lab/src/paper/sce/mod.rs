@@ -20,7 +20,6 @@ mod ablation;
 mod both;
 mod cases;
 mod figure_1;
-mod figures;
 #[cfg(test)]
 mod fit;
 mod intro;
@@ -35,7 +34,7 @@ mod write_back;
 use anyhow::Result;
 
 use super::runs::Runs;
-use super::{Asked, Found, Group};
+use super::{Asked, Group, Row};
 
 /// All of its rows.
 pub(super) const GROUPS: &[Group] = &[
@@ -51,7 +50,7 @@ pub(super) const GROUPS: &[Group] = &[
 ];
 
 /// Configurations A and B, and what is said of both.
-fn comparison(asked: &Asked) -> Result<Found> {
+fn comparison(asked: &Asked) -> Result<Vec<Row>> {
     let wanted = |ids: &[&str]| ids.iter().any(|id| asked.wants(id));
     let both = wanted(both::IDS);
     let large = (both || wanted(large::IDS))
@@ -60,19 +59,15 @@ fn comparison(asked: &Asked) -> Result<Found> {
     let small = (both || wanted(small::IDS))
         .then(|| Runs::of(asked, crate::scenario_file!("sce-small")))
         .transpose()?;
-    let mut found = Found::default();
-    let mut add = |more: Found| {
-        found.rows.extend(more.rows);
-        found.figures.extend(more.figures);
-    };
+    let mut found = Vec::new();
     if let Some(large) = &large {
-        add(large::rows(large)?);
+        found.extend(large::rows(large)?);
     }
     if let Some(small) = &small {
-        add(small::rows(small)?);
+        found.extend(small::rows(small)?);
     }
     if let (Some(large), Some(small)) = (&large, &small) {
-        add(both::rows(large, small)?);
+        found.extend(both::rows(large, small)?);
     }
     Ok(found)
 }

@@ -4,17 +4,15 @@
 use anyhow::Result;
 
 use super::super::runs::{Runs, at, either, falling, is_like, listed, over, range};
-use super::super::{Found, Kind, Row};
-use super::figures;
+use super::super::{Kind, Row};
 use super::published::{B_CHANGED, CACHES, SMALL_HITS};
 
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S9", "S10", "S12"];
 
-/// The rows and Figures 8 and 9.
-pub(super) fn rows(runs: &Runs) -> Result<Found> {
-    let rows = vec![hits(runs)?, gains(runs)?, service(runs)?];
-    Ok(Found { rows, figures: figures::figures_8_and_9(runs)? })
+/// The rows.
+pub(super) fn rows(runs: &Runs) -> Result<Vec<Row>> {
+    Ok(vec![hits(runs)?, gains(runs)?, service(runs)?])
 }
 
 /// S9. The order of all four; its core, SCE above every cache of 4 KiB blocks, is reported beside it. The

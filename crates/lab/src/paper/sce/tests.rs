@@ -5,14 +5,15 @@
 
 use std::fs;
 
+use super::super::figures::tests::check;
 use super::super::page::is_a_sentence;
-use super::super::{Asked, Verdict, run};
+use super::super::{Asked, Made, Verdict, run};
 use super::{GROUPS, memory};
 use crate::scenario::Scenario;
 
 fn asked(only: &[&str]) -> Asked {
     let only = only.iter().map(|id| (*id).to_owned()).collect();
-    Asked { scale: Some("1/1024".to_owned()), seed: 1, only, progress: false, points: None }
+    Asked { scale: Some("1/1024".to_owned()), seed: 1, only, ..Asked::default() }
 }
 
 fn sorted(mut ids: Vec<String>) -> Vec<String> {
@@ -24,8 +25,9 @@ fn sorted(mut ids: Vec<String>) -> Vec<String> {
 /// promise, with reasons, and only finite numbers.
 #[test]
 fn every_group_gives_its_rows_and_says_why() {
-    let found = run("sce", &asked(&[])).unwrap();
-    let all = || found.iter().flat_map(|group| &group.rows);
+    let asked = asked(&[]);
+    let found = run("sce", &asked).unwrap();
+    let all = || found.iter();
     let rows = all().map(|row| row.id.to_owned()).collect();
     let groups = GROUPS.iter().flat_map(|group| group.ids).map(|id| (*id).to_owned());
     assert_eq!(sorted(rows), sorted(groups.collect()));
@@ -40,7 +42,7 @@ fn every_group_gives_its_rows_and_says_why() {
     }
     let exact = all().find(|row| row.id == "S3").unwrap();
     assert_eq!(exact.verdict, Verdict::Differs, "{exact:?}");
-    assert_eq!(found.iter().map(|group| group.figures.len()).sum::<usize>(), 12);
+    check("sce", &asked, &found, &[]);
 }
 
 /// Rows and files as in one go, though the last line of one file was torn and another file is missing.
@@ -49,7 +51,11 @@ fn what_was_interrupted_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut asked = asked(&["S3"]);
     asked.points = Some(dir.path().join("points"));
-    let rows = |asked: &Asked| format!("{:?}", run("sce", asked).unwrap()[0].rows);
+    // Each time as a command of its own, which has made no runs yet.
+    let rows = |asked: &Asked| {
+        let asked = Asked { made: Made::default(), ..asked.clone() };
+        format!("{:?}", run("sce", &asked).unwrap())
+    };
     let file = |seed| dir.path().join(format!("points/sce-figure-1-1of1024-seed{seed}.jsonl"));
     let whole = rows(&asked);
     let text = fs::read_to_string(file(1)).unwrap();
@@ -66,10 +72,10 @@ fn what_was_interrupted_goes_on() {
 #[test]
 fn the_papers_sums_come_out() {
     let found = memory::rows(&asked(&[])).unwrap();
-    for row in &found.rows {
+    for row in &found {
         assert_eq!(row.verdict, Verdict::Holds, "{row:?}");
     }
-    let ours: Vec<_> = found.rows.iter().map(|row| row.ours_text()).collect();
+    let ours: Vec<_> = found.iter().map(|row| row.ours_text()).collect();
     assert_eq!(ours, ["152", "1552", "22528", "66.9; 22.4", "95.5"]);
 }
 
