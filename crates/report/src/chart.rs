@@ -162,29 +162,43 @@ fn curve_chart(x: &Axis, y: &Axis, curves: &[Curve], title: &str) -> String {
     let mut out = open(LINES_HEIGHT, title);
     axes.draw(&mut out);
     for (place, one) in curves.iter().enumerate() {
-        let (class, name) = (class(&one.name, place), escape(&one.name));
+        let class = class(&one.name, place);
         path(&mut out, &axes, one.ours.iter().copied(), &class, &one.name);
         if is_whole(one) {
             let class = format!("paper {class}");
             path(&mut out, &axes, one.paper.iter().copied(), &class, &one.name);
         }
-        let few: &[_] = if one.ours.len() > FEW { &[] } else { &one.ours };
-        let whose = [("p99", 2.5, few, "ours"), ("", 5.0, one.paper.as_slice(), "the paper")];
-        for (kind, radius, points, who) in whose {
-            for (x, y) in points {
-                let (cx, cy) = axes.at(*x, *y);
-                let _ = writeln!(
-                    out,
-                    "<circle class=\"dot {kind} {class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" \
-                     r=\"{radius}\"><title>{name}, {who}: {} at {}</title></circle>",
-                    number(*y),
-                    number(*x)
-                );
-            }
+        if one.ours.len() <= FEW {
+            dots(&mut out, &axes, x, ("p99", 2.5), (one, place, &one.ours, "ours"));
         }
+    }
+    // After all lines, of which none may cover a ring.
+    for (place, one) in curves.iter().enumerate() {
+        dots(&mut out, &axes, x, ("ring", RING), (one, place, &one.paper, "the paper"));
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// Marks at the points of a curve.
+fn dots(
+    out: &mut String,
+    axes: &Axes<'_>,
+    along: &Axis,
+    (kind, radius): (&str, f64),
+    (curve, place, points, who): (&Curve, usize, &[(f64, f64)], &str),
+) {
+    let (class, name) = (class(&curve.name, place), escape(&curve.name));
+    for (x, y) in points {
+        let (cx, cy) = axes.at(*x, *y);
+        let at = along.names.get(*x as usize).map_or_else(|| number(*x), |name| escape(name));
+        let _ = writeln!(
+            out,
+            "<circle class=\"dot {kind} {class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" \
+             r=\"{radius}\"><title>{name}, {who}: {} at {at}</title></circle>",
+            number(*y)
+        );
+    }
 }
 
 /// Whether the paper states a value for each of ours, so that its points make a line and not single values.
@@ -323,6 +337,20 @@ mod tests {
                 unmoved < number && (ring + RING < unmoved || ring - RING > unmoved + LETTER * 3.0)
             );
         }
+    }
+
+    #[test]
+    fn rings_lie_over_all_lines_and_name_their_place() {
+        let curve = |name: &str, paper: Vec<(f64, f64)>| Curve {
+            name: name.into(),
+            ours: vec![(0.0, 1.0), (1.0, 2.0)],
+            paper,
+        };
+        let curves = [curve("a", vec![(1.0, 2.0)]), curve("b", Vec::new())];
+        let chart =
+            curve_chart(&Axis::names("x", &["one", "two"]), &Axis::linear("y"), &curves, "");
+        assert!(chart.find("dot ring").unwrap() > chart.rfind("<path").unwrap());
+        assert!(chart.contains("a, the paper: 2 at two") && chart.contains("b, ours: 1 at one"));
     }
 
     #[test]
