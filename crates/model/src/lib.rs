@@ -23,6 +23,7 @@
 
 mod array;
 mod bounds;
+mod by_offset;
 mod cloud;
 mod completions;
 mod description;
@@ -41,6 +42,7 @@ mod ssd;
 mod wire;
 
 pub use array::{Array, ArraySpec};
+pub use by_offset::ByOffset;
 pub use cloud::CloudSpec;
 pub use description::{BadDescription, Description, DeviceSpec, Rated};
 pub use disk::{Disk, DiskSpec, WriteCacheSpec};

@@ -11,7 +11,7 @@ pub enum Kind {
     Read,
     /// Writes a range.
     Write,
-    /// Makes completed writes durable. Offset and length are ignored.
+    /// Makes completed writes durable. The length is ignored; the offset selects the device of a [`ByOffset`](crate::ByOffset).
     Flush,
     /// Discards or zeroes a range without sending data. Every model treats it as a command that moves no data, whatever
     /// the range: thin volumes and SSDs only change a map, and zeroing at media rate would make the discard of a whole

@@ -7,8 +7,8 @@ use common::{
     CAPACITY_BYTES, CHUNK_BYTES, Run, closed_loop, device, disk_spec, random_ops, sequential_ops,
 };
 use larder_model::{
-    Array, ArraySpec, Disk, DiskSpec, Jitter, Kind, Link, LinkSpec, Model, Nanos, Op, SplitMix64,
-    WriteCacheSpec, profile, profiles,
+    Array, ArraySpec, ByOffset, Disk, DiskSpec, Jitter, Kind, Link, LinkSpec, Model, Nanos, Op,
+    SplitMix64, WriteCacheSpec, profile, profiles,
 };
 
 const SMALL_BYTES: u64 = 4 << 30;
@@ -35,6 +35,11 @@ fn models(seed: u64) -> Vec<(String, Box<dyn Model>)> {
     all.push(("volatile".into(), Box::new(Array::new(&volatile, SMALL_BYTES, seed))));
     all.push(("jitter".into(), Box::new(Jitter::new(seed, 1_000, 9_000_000))));
     all.push(("boxed".into(), Box::new(Link::new(boxed, segment))));
+    let parts = [(0, "san-1g"), (1 << 19, "cloud"), (SMALL_BYTES / 2, "hdd-7200")];
+    let part = |(start, name): (u64, &str)| {
+        (start, profile(name, SMALL_BYTES, seed).expect("a known profile"))
+    };
+    all.push(("by offset".into(), Box::new(ByOffset::new(parts.map(part).into()))));
     all
 }
 

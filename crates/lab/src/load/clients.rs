@@ -6,11 +6,15 @@
 //! begins no transaction while more than [`Plan::dirty_pages`] pages wait. Without cleaners the
 //! client writes itself and waits for each write: the *pure* closed loop.
 //!
+//! Clients of several volumes share a world ([`run_together`]). Those that *rest* begin no transaction. One that has begun
+//! ends, and cleaners write what waits.
+//!
 //! Why a closed loop: the paper's is one. A slow origin slows the clients down, and
 //! throughput is the result.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::slice::from_mut;
 
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::request::Kind;
@@ -95,6 +99,15 @@ pub struct Seen {
     pub at: Nanos,
 }
 
+/// Where the requests of some clients go in a world that they share with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The first byte of their volume.
+    pub start: u64,
+    /// Their first number; numbers of others in the same world are below it, or above all that these have.
+    pub first_id: u64,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Client {
     began: Nanos,
@@ -108,9 +121,13 @@ struct Client {
 pub struct Clients {
     plan: Plan,
     load: Oltp,
+    place: Place,
     clients: Vec<Client>,
+    /// Those that begin no transaction before the next [`wake`](Clients::wake); none while the clients are awake.
+    resting: Vec<usize>,
+    rests: bool,
     computing: BinaryHeap<Reverse<(Nanos, usize)>>,
-    /// Those who wait for the cleaners.
+    /// Those that wait for the cleaners.
     held: VecDeque<usize>,
     /// Pages that wait, in order, and all of them.
     queue: VecDeque<u64>,
@@ -129,8 +146,19 @@ impl Clients {
     /// Clients that begin at `now`.
     #[must_use]
     pub fn starting(plan: Plan, load: Oltp, now: Nanos) -> Self {
-        let mut clients = Self {
+        let mut clients = Self::resting(plan, load, Place::default());
+        clients.wake(now);
+        clients
+    }
+
+    /// Clients of a volume at this place, which rest.
+    #[must_use]
+    pub fn resting(plan: Plan, load: Oltp, place: Place) -> Self {
+        Self {
+            place,
             clients: vec![Client::default(); plan.clients as usize],
+            resting: (0..plan.clients as usize).collect(),
+            rests: true,
             computing: BinaryHeap::new(),
             held: VecDeque::new(),
             queue: VecDeque::new(),
@@ -138,34 +166,45 @@ impl Clients {
             cleaning: vec![None; plan.cleaners as usize],
             plan,
             load,
-        };
-        (0..clients.clients.len()).for_each(|client| clients.begin(client, now));
-        clients
+        }
+    }
+
+    /// From now on clients begin transactions.
+    pub fn wake(&mut self, now: Nanos) {
+        self.rests = false;
+        let resting = std::mem::take(&mut self.resting);
+        resting.into_iter().for_each(|client| self.begin(client, now));
+    }
+
+    /// From now on no client begins a transaction.
+    pub fn rest(&mut self) {
+        self.rests = true;
     }
 
     /// Lets time pass in `world` until `until`, telling of everything that ends.
     pub fn run(&mut self, world: &mut World, until: Nanos, mut seen: impl FnMut(Seen)) {
-        while world.now() < until {
-            while let Some(Reverse((at, client))) = self.computing.peek().copied()
-                && at <= world.now()
-            {
-                self.computing.pop();
-                self.go_on(world, client, &mut seen);
-            }
-            let next = self.computing.peek().map_or(until, |Reverse((at, _))| (*at).min(until));
-            if !world.advance(next) {
-                world.idle_until(next);
-            }
-            while let Some(done) = world.next_finished() {
-                let wrote = matches!(done.kind, Kind::Write { .. });
-                let what = if wrote { What::Write } else { What::Read { hit: done.hit } };
-                self.finished(world, done.client as usize, what, &mut seen);
-            }
+        run_together(from_mut(self), world, until, |_, what| seen(what));
+    }
+
+    /// The next client that has computed by `now`.
+    fn next_computed(&mut self, now: Nanos) -> Option<usize> {
+        let Reverse((at, _)) = self.computing.peek()?;
+        if *at > now {
+            return None;
         }
+        self.computing.pop().map(|Reverse((_, client))| client)
+    }
+
+    fn request(&self, world: &mut World, who: usize, kind: Kind, at: u64) {
+        let (id, offset) = (self.place.first_id + who as u64, self.place.start + at);
+        world.request(id, kind, offset, self.load.page_bytes(), &[]);
     }
 
     /// A transaction begins, unless too much waits to be written.
     fn begin(&mut self, client: usize, now: Nanos) {
+        if self.rests {
+            return self.resting.push(client);
+        }
         let transaction = self.load.transaction(self.plan.walks, self.plan.writes);
         let computing = match self.plan.computing {
             0 => 0,
@@ -186,15 +225,14 @@ impl Clients {
     /// The client's next request, or the end of its transaction.
     fn go_on(&mut self, world: &mut World, client: usize, seen: &mut impl FnMut(Seen)) {
         let now = world.now();
-        let (waits, len) = (self.plan.cleaners == 0, self.load.page_bytes());
+        let waits = self.plan.cleaners == 0;
         let Some(state) = self.clients.get_mut(client) else { return };
         state.asked = now;
         if let Some(at) = state.reads.pop_front() {
-            return world.request(client as u64, Kind::Read, at, len, &[]);
+            return self.request(world, client, Kind::Read, at);
         }
         if waits && let Some(at) = state.writes.pop_front() {
-            let kind = Kind::Write { fua: false };
-            return world.request(client as u64, kind, at, len, &[]);
+            return self.request(world, client, Kind::Write { fua: false }, at);
         }
         seen(Seen { what: What::Transaction, took: now - state.began, at: now });
         for at in std::mem::take(&mut state.writes) {
@@ -220,9 +258,8 @@ impl Clients {
             if let Some(place) = self.cleaning.get_mut(cleaner) {
                 *place = Some((at, world.now()));
             }
-            let id = (self.clients.len() + cleaner) as u64;
-            let len = self.load.page_bytes();
-            world.request(id, Kind::Write { fua: false }, at, len, &[]);
+            let who = self.clients.len() + cleaner;
+            self.request(world, who, Kind::Write { fua: false }, at);
         }
     }
 
@@ -242,6 +279,36 @@ impl Clients {
         {
             let computing = self.clients.get(client).map_or(0, |c| c.computing);
             self.computing.push(Reverse((at + computing, client)));
+        }
+    }
+}
+
+/// Lets time pass in a world that clients of several volumes share, in the order of their numbers, telling of everything
+/// that ends and whose it is.
+pub fn run_together(
+    all: &mut [Clients],
+    world: &mut World,
+    until: Nanos,
+    mut seen: impl FnMut(usize, Seen),
+) {
+    while world.now() < until {
+        for (number, clients) in all.iter_mut().enumerate() {
+            while let Some(client) = clients.next_computed(world.now()) {
+                clients.go_on(world, client, &mut |what| seen(number, what));
+            }
+        }
+        let computed = |clients: &Clients| clients.computing.peek().map(|Reverse((at, _))| *at);
+        let next = all.iter().filter_map(computed).min().map_or(until, |at| at.min(until));
+        if !world.advance(next) {
+            world.idle_until(next);
+        }
+        while let Some(done) = world.next_finished() {
+            let wrote = matches!(done.kind, Kind::Write { .. });
+            let what = if wrote { What::Write } else { What::Read { hit: done.hit } };
+            let after = all.partition_point(|clients| clients.place.first_id <= done.client);
+            let Some(number) = after.checked_sub(1) else { continue };
+            let who = (done.client - all[number].place.first_id) as usize;
+            all[number].finished(world, who, what, &mut |what| seen(number, what));
         }
     }
 }
@@ -305,5 +372,31 @@ mod tests {
         let plan = Plan::default();
         assert_eq!(run(&plan, "flashcache", 4), run(&plan, "flashcache", 4));
         assert_ne!(run(&plan, "flashcache", 4), run(&plan, "flashcache", 5));
+    }
+
+    #[test]
+    fn clients_that_rest_begin_nothing_and_those_of_another_volume_go_on() {
+        let choices = preset("flashcache").unwrap().choices();
+        let half = 16 << 20;
+        let units = 2 * half / choices.unit_bytes;
+        let mut world = plain_world(&choices, units, units);
+        let clients =
+            |place| Clients::resting(Plan::default(), Oltp::new(Pattern::Oltp, half, 1), place);
+        let second = Place { start: half, first_id: 1 << 32 };
+        let mut all = [clients(Place::default()), clients(second)];
+        for (now, active) in [(0, 0), (SECOND, 1), (2 * SECOND, 0)] {
+            let mut ends = [Vec::new(), Vec::new()];
+            all[1 - active].rest();
+            all[active].wake(now);
+            run_together(&mut all, &mut world, now + SECOND, |of, seen| {
+                if matches!(seen.what, What::Transaction) {
+                    ends[of].push(seen.at);
+                }
+            });
+            assert!(ends[active].len() > 100, "{}", ends[active].len());
+            // Transactions that have begun end, one of each client.
+            assert!(ends[1 - active].len() <= 4 && (now > 0 || ends[1].is_empty()));
+            assert!(ends[1 - active].iter().all(|at| *at < now + SECOND / 4), "{ends:?}");
+        }
     }
 }

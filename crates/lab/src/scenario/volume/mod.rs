@@ -5,7 +5,8 @@
 //! same engine with other choices, beside no cache and beside flash alone. The engine takes no
 //! time here; what differs is what the choices make the devices do.
 //!
-//! A [`Setup`] is a run ([`run`]); [`Settings`] are one as a scenario ([`point`]).
+//! A [`Setup`] is a run ([`run`]); [`Settings`] are one as a scenario ([`point`]). Volumes that share a flash are several
+//! setups in one world (`shared/mod.rs`).
 //!
 //! Invariants: a run follows from its [`Setup`] alone, to the last bit; systems of one comparison
 //! get the same seed for load and devices; nothing is left out of a run, and what counts is said
@@ -18,6 +19,7 @@ mod passes;
 mod point;
 mod run;
 mod settings;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a setup to its world, and through it.
 
-use anyhow::{Result, anyhow};
+use std::ops::Range;
+
+use anyhow::{Context, Result, anyhow};
 use larder_core::config::{CacheSpec, Choices};
 use larder_core::exec::{MILLISECOND, SECOND};
 use larder_core::format::{Frame, Keeps, UnitsPlan};
 use larder_core::journal::layout::log_bytes;
 use larder_core::shape::Shape;
-use larder_model::profile;
+use larder_core::volumes::{Share, Volumes};
+use larder_model::{ByOffset, profile};
 use larder_sim::device::SimDevice;
 use larder_sim::world::World;
 
@@ -34,13 +37,31 @@ pub fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
 /// # Errors
 /// If there is no such device profile.
 pub fn world(setup: &Setup) -> Result<World> {
-    let origin = if setup.system == System::AllFlash { setup.flash } else { setup.origin };
-    let origin = device(origin, setup.data_bytes, setup.seed)?;
+    shared_world(&[(setup, Share::default())])
+}
+
+/// The world of volumes that share a cache, cold: an origin for each, and what the first setup has of flash and choices.
+///
+/// # Errors
+/// If there is no such device profile.
+pub(super) fn shared_world(parts: &[(&Setup, Share)]) -> Result<World> {
+    let (setup, _) = *parts.first().context("no volume")?;
+    let sizes: Vec<u64> = parts.iter().map(|(setup, _)| setup.data_bytes).collect();
+    let shares: Vec<Share> = parts.iter().map(|(_, share)| *share).collect();
+    let stripe_bytes = Shape::new(0, setup.choices.unit_bytes, 1).wide().stripe_bytes();
+    let volumes = Volumes::placed(&sizes, stripe_bytes).sharing(&shares);
+    let origin = |((of, _), range): (&(&Setup, Share), Range<u64>)| {
+        let name = if of.system == System::AllFlash { of.flash } else { of.origin };
+        Ok((range.start, profile(name, of.data_bytes, of.seed)?))
+    };
+    let origins = parts.iter().zip(volumes.ranges()).map(origin).collect::<Result<_>>()?;
+    let origins = SimDevice::new(Box::new(ByOffset::new(origins)), None, setup.seed, MILLISECOND);
+    let shape = Shape::new(volumes.bytes(), setup.choices.unit_bytes, 1).wide();
     let spec = CacheSpec::try_from(&setup.choices)?;
-    let mut world = World::new(origin, setup.data_bytes, &spec, &setup.limits);
+    let mut world = World::shared(origins, (shape, &volumes), &spec, &setup.limits);
     if let System::Preset(_) = setup.system {
         let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
-        let plan = plan(&setup.choices, setup.data_bytes, setup.flash_bytes, 1);
+        let plan = plan(&setup.choices, volumes.bytes(), setup.flash_bytes, 1);
         world.attach_journaled(flash, &plan, VOLUME, &[None]);
     }
     Ok(world)

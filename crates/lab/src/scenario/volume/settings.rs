@@ -37,6 +37,8 @@
 //!
 //! [trace]               # of the load "trace", see `trace/settings.rs`
 //! path = "t.btr.zst"
+//!
+//! [[volumes]]           # volumes that share the flash, see `shared/settings.rs`
 //! ```
 //! All but the trace have a default, which is the one shown. A trace has its own data, flash and time: with
 //! it scale, data_gib, active_gib, page_kib, flash_gib and hours are refused.
@@ -52,6 +54,7 @@ use larder_policy::balance::BalanceSettings;
 use serde::Deserialize;
 
 use super::super::setting::{bad, in_range};
+use super::shared::{Sharing, VolumeSettings};
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
 use crate::load::clients::Plan;
@@ -67,9 +70,9 @@ const SMALLEST: u64 = 1024;
 /// Sizes of a request: a run of sixteen is at most a region.
 const PAGES_KIB: [u64; 5] = [4, 8, 16, 32, 64];
 /// The most GiB, of the paper.
-const MOST_GIB: u64 = 4096;
+pub(super) const MOST_GIB: u64 = 4096;
 /// The most hours, of the paper.
-const MOST_HOURS: u64 = 240;
+pub(super) const MOST_HOURS: u64 = 240;
 
 /// Settings of a point, see the module.
 #[derive(Clone, Debug, Deserialize)]
@@ -97,6 +100,9 @@ pub struct Settings {
     plan: PlanSettings,
     pub(super) passes: Passes,
     trace: Option<TraceSettings>,
+    pub(super) turn_hours: Option<u64>,
+    pub(super) sharing: Option<Sharing>,
+    pub(super) volumes: Option<Vec<VolumeSettings>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -135,6 +141,9 @@ impl Default for Settings {
             plan: PlanSettings::default(),
             passes: Passes::default(),
             trace: None,
+            turn_hours: None,
+            sharing: None,
+            volumes: None,
         }
     }
 }
@@ -165,6 +174,19 @@ pub(super) enum Load<'a> {
 }
 
 impl Settings {
+    /// The settings of one of several volumes, as if it were alone. Each has a load of its own.
+    pub(super) fn of_volume(&self, number: usize, volume: &VolumeSettings) -> Self {
+        Self {
+            seed: self.seed.wrapping_add((number as u64) << 32),
+            load: volume.load.clone().unwrap_or_else(|| self.load.clone()),
+            data_gib: volume.data_gib.or(self.data_gib),
+            active_gib: volume.active_gib.or(self.active_gib),
+            page_kib: volume.page_kib.or(self.page_kib),
+            origin: volume.origin.clone().unwrap_or_else(|| self.origin.clone()),
+            ..self.clone()
+        }
+    }
+
     /// The run that they describe.
     ///
     /// # Errors
@@ -267,7 +289,7 @@ impl Settings {
     }
 
     /// So many MiB stand for a GiB of the paper.
-    fn mib_per_gib(&self) -> Result<u64, String> {
+    pub(super) fn mib_per_gib(&self) -> Result<u64, String> {
         let text = self.scale.as_deref().unwrap_or(SCALE).trim();
         let divisor = if text == "1" { Some("1") } else { text.strip_prefix("1/") };
         let divisor = divisor.and_then(|n| n.parse::<u64>().ok());
