@@ -7,7 +7,10 @@ use larder_report::{Axis, Bar, Curve, Figure};
 
 use super::super::runs::{FLASH_EACH, Runs, median, medians, over};
 use super::cases::{Ablation, Case};
-use super::published::{CACHES, EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE, SMALL_HITS};
+use super::published::{
+    CACHES, EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE, SMALL_HITS, SMALL_TPSE,
+};
+use super::write_back::Back;
 
 /// The middle of the paper's last hour, of eight and of four.
 const LAST_OF_8: f64 = 7.5;
@@ -65,7 +68,6 @@ pub(super) fn figure_7(runs: &Runs) -> Result<Vec<Figure>> {
 
 /// Figures 8 and 9.
 pub(super) fn figures_8_and_9(runs: &Runs) -> Result<Vec<Figure>> {
-    let tpse = [("sce", 61.0), ("flashcache", 17.0), ("bcache", 14.9), ("enhanceio", 12.5)];
     let (mut service, mut curves, mut hits, mut responses) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let flash = runs.took("all-flash")?;
@@ -76,7 +78,7 @@ pub(super) fn figures_8_and_9(runs: &Runs) -> Result<Vec<Figure>> {
         let slower = over(&runs.took(system)?, &flash);
         responses.push(bar(system, (system == "sce").then_some(1.4), &slower));
     }
-    for (system, paper) in tpse {
+    for (system, paper) in SMALL_TPSE {
         let (ours, paper) = (rates(&samples(runs, system)?), vec![(LAST_OF_4, paper)]);
         curves.push(Curve { name: system.to_owned(), ours, paper });
     }
@@ -91,6 +93,36 @@ pub(super) fn figures_8_and_9(runs: &Runs) -> Result<Vec<Figure>> {
         throughput("SCE, Figure 9a: throughput", caption, curves),
         Figure::bars_beside("SCE, Figure 9b: read hits", last, "% of reads", hits),
         Figure::bars_beside("SCE, Figure 9c: response time", last, times, responses),
+    ])
+}
+
+/// Figure 10, a to c.
+pub(super) fn figure_10(through: &Runs, back: &[Back]) -> Result<Vec<Figure>> {
+    let tpse = |name| SMALL_TPSE.into_iter().find(|(system, _)| *system == name).map(|(_, t)| t);
+    let point = |tpse: f64| (LAST_OF_4, tpse);
+    let mut curves = vec![Curve {
+        name: "sce".to_owned(),
+        ours: rates(&samples(through, "sce")?),
+        paper: tpse("sce").map(point).into_iter().collect(),
+    }];
+    let (mut hits, mut responses) = (Vec::new(), Vec::new());
+    let flash = through.took("all-flash")?;
+    for one in back {
+        let paper = tpse(one.name).map(|tpse| point(tpse * one.gain));
+        let (name, ours) = (one.name.to_owned(), rates(&one.rates()?));
+        curves.push(Curve { name, ours, paper: paper.into_iter().collect() });
+        hits.push(bar(&format!("{}, through", one.name), None, &through.hits(one.name)?));
+        hits.push(bar(&format!("{}, back", one.name), None, &one.hits()?));
+        let before = over(&through.took(one.name)?, &flash);
+        responses.push(bar(&format!("{}, through", one.name), None, &before));
+        responses.push(bar(&format!("{}, back", one.name), None, &over(&one.took()?, &flash)));
+    }
+    let caption = "Four hours, 30 GiB of flash over 160 GiB of data; all but SCE under write-back.";
+    let last = "The last of four hours, 30 GiB of flash over 160 GiB of data.";
+    Ok(vec![
+        throughput("SCE, Figure 10a: throughput under write-back", caption, curves),
+        Figure::bars_beside("SCE, Figure 10b: read hits", last, "% of reads", hits),
+        Figure::bars_beside("SCE, Figure 10c: response time", last, "times all-flash's", responses),
     ])
 }
 
