@@ -71,7 +71,7 @@ mod tests {
             assert_eq!(visit, Some(FITTED_RUN as i64), "{name}");
             scenario.points().unwrap().len()
         });
-        assert_eq!(counts, [20, 5, 3, 9, 8, 12, 3, 1]);
+        assert_eq!(counts, [20, 5, 3, 9, 8, 12, 6, 2]);
     }
 
     /// At a scale at which the figures mean nothing: all points exist.

@@ -355,7 +355,7 @@ mod tests {
             |found: &Json, pointer: &str| found.pointer(pointer).unwrap().as_u64().unwrap();
         let copied = |text: &str| number(&run(text).unwrap(), "/total/write_back_bytes");
         assert_eq!(copied("writes = 'through'"), 0);
-        let never = "writes = 'back'\nsync_seconds = -1\ndirty_share = 1.0\nflash_gb = 128";
+        let never = "writes = 'back'\nsync_seconds = -1\ndirty_share = 1.0\nflash_gb = 1024";
         assert_eq!(copied(never), 0);
         let back = run("writes = 'back'\nsync_seconds = 1").unwrap();
         let copied = number(&back, "/total/write_back_bytes");
