@@ -7,8 +7,8 @@
 //! the engine's own order ([`larder_policy::replacement::Buckets`], which the preset `bcache` has) empties one
 //! among those without dirty pages.
 //!
-//! Why not the preset itself under the database: it writes through, and FaCE ran bcache in write-back, which unit
-//! caches of the engine do not offer.
+//! Why not the preset itself under the database: under write-back it is a volume of the engine, and the database drives its
+//! devices itself ([`super::machine`]).
 //!
 //! # Where the papers are silent
 //! - Dirty pages are written to disk in the background while they are more than a tenth of the cache

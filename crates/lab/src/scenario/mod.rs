@@ -36,6 +36,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 pub mod volume;
+pub mod writes;
 
 use std::fmt;
 

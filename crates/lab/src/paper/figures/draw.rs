@@ -260,7 +260,7 @@ fn numbers(runs: &Runs, of: &Of) -> Result<Vec<f64>> {
             };
             (0..DAYS).map(day).collect()
         }
-        Of::Row { .. } | Of::Unmeasured => Ok(Vec::new()),
+        Of::Row { .. } => Ok(Vec::new()),
     }
 }
 

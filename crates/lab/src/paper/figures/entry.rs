@@ -127,8 +127,6 @@ pub(in super::super) enum Of {
     },
     /// Points of a row, by their names.
     Row { id: &'static str, at: Vec<String> },
-    /// Nothing of ours.
-    Unmeasured,
 }
 
 impl Of {
@@ -139,7 +137,7 @@ impl Of {
             | Self::Level { file, .. }
             | Self::List { file, .. }
             | Self::Days { file, .. } => Some(file),
-            Self::Row { .. } | Self::Unmeasured => None,
+            Self::Row { .. } => None,
         }
     }
 }

@@ -293,17 +293,23 @@ fn segment_hits() -> Figure {
     )
 }
 
+/// The disk's own write cache is on.
+const CACHED: (&str, &str) = ("disk_cache", "true");
+
 fn write_back() -> Figure {
     let of = |name: &str, system, kind: &str| {
         let pointer = format!("/total/{kind}/bytes_per_second");
-        series(name, level("prwc-write-through", &[(SYSTEM, system)], &pointer))
+        series(name, level("prwc-write-through", &[CACHED, (SYSTEM, system)], &pointer))
     };
     let panel = |title: &str, kind: &str| {
         let all = vec![
             of("PRWC", "prwc", kind),
             of("PROC", "proc", kind),
             of("write-through", "flashcache", kind),
-            series("write-back", Of::Unmeasured),
+            series(
+                "write-back",
+                level("prwc-write-back", &[CACHED], &format!("/total/{kind}/bytes_per_second")),
+            ),
         ];
         bars(title, unit("MB/s", MB), all)
     };
@@ -320,7 +326,10 @@ fn write_back() -> Figure {
                 RATIO,
                 vec![
                     series("PRWC over PROC", row("P6", ["U1"])),
-                    series("write-back over write-through", Of::Unmeasured).paper(&[(0.0, 1.48)]),
+                    series(
+                        "write-back over write-through",
+                        row("P14", ["writes, back over through"]),
+                    ),
                 ],
             ),
         ],

@@ -112,7 +112,7 @@ fn series_name_points_that_their_scenarios_have() {
             Of::Days { fixed, .. } | Of::Level { fixed, .. } | Of::List { fixed, .. } => {
                 (fixed.clone(), Vec::new())
             }
-            Of::Row { .. } | Of::Unmeasured => unreachable!(),
+            Of::Row { .. } => unreachable!(),
         };
         assert!(has(&scenario, &fixed), "{file}: {fixed:?}");
         for more in varied {

@@ -31,7 +31,7 @@ pub const GROUPS: &[Group] = &[
     Group { ids: &["P9", "P10"], run: sizes::flash },
     Group { ids: &["P11"], run: backup::rows },
     Group { ids: &["P13"], run: sizes::units },
-    Group { ids: &["P14"], run: sizes::write_through },
+    Group { ids: &["P14"], run: sizes::write_back },
     Group { ids: &["P15"], run: recovery::rows },
     Group { ids: &["P16"], run: arithmetic::collision },
     Group { ids: &["P17"], run: crash::rows },
@@ -52,7 +52,7 @@ mod tests {
     use crate::scenario::Scenario;
     use crate::scenario_file;
 
-    const FILES: [(&str, &str); 7] = [
+    const FILES: [(&str, &str); 8] = [
         scenario_file!("prwc-days"),
         scenario_file!("prwc-reset"),
         scenario_file!("prwc-uncached"),
@@ -60,6 +60,7 @@ mod tests {
         scenario_file!("prwc-backup"),
         scenario_file!("prwc-units"),
         scenario_file!("prwc-write-through"),
+        scenario_file!("prwc-write-back"),
     ];
 
     #[test]
@@ -71,7 +72,7 @@ mod tests {
             assert_eq!(visit, Some(FITTED_RUN as i64), "{name}");
             scenario.points().unwrap().len()
         });
-        assert_eq!(counts, [20, 5, 3, 9, 8, 12, 3]);
+        assert_eq!(counts, [20, 5, 3, 9, 8, 12, 6, 2]);
     }
 
     /// At a scale at which the figures mean nothing: all points exist.

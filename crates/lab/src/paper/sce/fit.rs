@@ -113,6 +113,9 @@ fn the_scenarios_have_what_fits_the_comparison_systems_best() {
         crate::scenario_file!("sce-small"),
         crate::scenario_file!("sce-fragments"),
         crate::scenario_file!("sce-write-around"),
+        crate::scenario_file!("sce-back-flashcache"),
+        crate::scenario_file!("sce-back-bcache"),
+        crate::scenario_file!("sce-back-enhanceio"),
     ] {
         let scenario = Scenario::parse(name, text).unwrap();
         let of = |key| scenario.get(key).and_then(toml::Value::as_integer);

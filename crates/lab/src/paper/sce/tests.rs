@@ -87,10 +87,13 @@ fn scenario_files_can_be_run() {
         crate::scenario_file!("sce-small"),
         crate::scenario_file!("sce-fragments"),
         crate::scenario_file!("sce-write-around"),
+        crate::scenario_file!("sce-back-flashcache"),
+        crate::scenario_file!("sce-back-bcache"),
+        crate::scenario_file!("sce-back-enhanceio"),
         crate::scenario_file!("sce-large-whole"),
         crate::scenario_file!("sce-small-whole"),
     ];
-    for ((name, text), points) in files.into_iter().zip([4, 6, 6, 3, 1, 6, 6]) {
+    for ((name, text), points) in files.into_iter().zip([4, 6, 6, 3, 1, 1, 1, 1, 6, 6]) {
         assert_eq!(Scenario::parse(name, text).unwrap().points().unwrap().len(), points, "{name}");
     }
 }

@@ -14,7 +14,7 @@
 
 mod point;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use larder_core::config::{Choices, Limits};
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::format::UnitsPlan;
@@ -30,6 +30,7 @@ use crate::latencies::Latencies;
 use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, RUN, Scale, User};
 use crate::load::replay::{Replayed, replay};
 use crate::scenario::volume::{System, VOLUME, device, plan};
+use crate::scenario::writes::WriteSettings;
 
 /// The paper's disk, as a model.
 pub const ORIGIN_PROFILE: &str = "hdd-7200";
@@ -65,6 +66,8 @@ pub struct Setup {
     pub backup: Option<u32>,
     /// Hours between updates.
     pub update_hours: u32,
+    /// What a write does.
+    pub writes: WriteSettings,
     /// Profile of the origin.
     pub origin: String,
     /// Whether the origin, where it is the paper's disk, has its write cache.
@@ -90,6 +93,7 @@ impl Setup {
             days: DAYS,
             backup: None,
             update_hours: HOURS,
+            writes: WriteSettings::default(),
             origin: ORIGIN_PROFILE.to_owned(),
             disk_cache: true,
             flash: FLASH_PROFILE.to_owned(),
@@ -108,6 +112,7 @@ impl Setup {
         if let Some(settings) = choices.periodic_mut() {
             settings.schedule = Schedule::Every(self.hours(self.update_hours));
         }
+        self.writes.apply(&mut choices).map_err(Error::msg)?;
         Ok(choices)
     }
 

@@ -14,11 +14,12 @@
 //! days = 10
 //! backup_day = 0        # the day of a backup, from 1 on; 0: none
 //! update_hours = 24
+//! writes = "back"       # with sync_seconds and dirty_share: see `scenario/writes.rs`; without, what the system chooses
 //! origin = "hdd-7200"
 //! disk_cache = true     # false: hdd-7200 without its write cache
 //! flash = "ssd-840pro"
 //! ```
-//! All but `system` and `user` have a default, which is the one shown.
+//! All but `system` and `user` have a default, which is the one shown where no other is named.
 //!
 //! The point's JSON: `days`, one object a day, and `total`: each with `read`, `write` and `all`
 //! ([`Part`]: requests, hit ratio, bytes, bytes a second of its own time, latencies) and what the
@@ -32,6 +33,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::super::setting::bad;
+use super::super::writes::WriteSettings;
 use super::{Day, FLASH_PROFILE, HOURS, ORIGIN_PROFILE, Outcome, Setup, run};
 use crate::latencies::Latencies;
 use crate::load::desktop::{DAYS, FLASH_GB, RUN, SEGMENT_BYTES, Scale, USERS};
@@ -69,6 +71,9 @@ pub struct Settings {
     backup_day: u32,
     #[serde(default = "hours")]
     update_hours: u32,
+    writes: Option<String>,
+    sync_seconds: Option<i64>,
+    dirty_share: Option<f64>,
     #[serde(default = "origin")]
     origin: String,
     #[serde(default = "yes")]
@@ -140,11 +145,18 @@ impl Settings {
             days: self.days,
             backup: self.backup_day.checked_sub(1),
             update_hours: self.update_hours,
+            writes: WriteSettings {
+                writes: self.writes.clone(),
+                durability: None,
+                sync_seconds: self.sync_seconds,
+                dirty_share: self.dirty_share,
+            },
             origin: self.profile("origin", &self.origin)?,
             disk_cache: self.disk_cache,
             flash: self.profile("flash", &self.flash)?,
             seed: self.seed,
         };
+        setup.choices().map_err(|e| e.to_string())?;
         if setup.resets && !setup.is_volatile().map_err(|e| e.to_string())? {
             return bad("reset", "daily", "a system whose content a power failure takes, as slru");
         }
@@ -336,6 +348,21 @@ mod tests {
     }
 
     #[test]
+    fn dirty_pages_are_written_back_after_their_period_or_never() {
+        let run =
+            |text: &str| point(&settings(&format!("system = 'flashcache'\nuser = 'U1'\n{text}")));
+        let number =
+            |found: &Json, pointer: &str| found.pointer(pointer).unwrap().as_u64().unwrap();
+        let copied = |text: &str| number(&run(text).unwrap(), "/total/write_back_bytes");
+        assert_eq!(copied("writes = 'through'"), 0);
+        let never = "writes = 'back'\nsync_seconds = -1\ndirty_share = 1.0\nflash_gb = 1024";
+        assert_eq!(copied(never), 0);
+        let back = run("writes = 'back'\nsync_seconds = 1").unwrap();
+        let copied = number(&back, "/total/write_back_bytes");
+        assert!(copied > 0 && copied <= number(&back, "/total/write/bytes"), "{back}");
+    }
+
+    #[test]
     fn all_days_are_the_sum_of_each() {
         let found = point(&settings("system = 'proc'\nuser = 'U1'")).unwrap();
         let days = found["days"].as_array().unwrap();
@@ -364,6 +391,10 @@ mod tests {
             ("origin = 'tape'", "origin = 'tape' cannot be; accepted: hdd-7200"),
             ("flash_gb = 0", "flash_gb = '0' cannot be"),
             ("disk_cache = false\norigin = 'cloud'", "disk_cache = 'false' cannot be"),
+            ("writes = 'up'", "writes = 'up' cannot be; accepted: async, through, around, back"),
+            ("system = 'slru'\nwrites = 'back'", "accepted: write-back with periodic admission"),
+            ("system = 'slru'\nsync_seconds = 1", "sync_seconds is for systems that write back"),
+            ("reset = 'daily'\nsystem = 'bcache'\nwrites = 'back'", "reset = 'daily' cannot be"),
             ("speed = 3", "unknown field `speed`"),
         ] {
             let mut table: toml::Table =

@@ -16,11 +16,8 @@
 //! flash = "ssd-s3500"
 //! unit_kib = 1024       # from here to update_seconds: without, what the system chooses
 //! replacement = "lru"
-//! writes = "async"      # or "through", "around", and "back" of systems with updates or with units of 4 KiB
-//! durability = "volatile"
+//! writes = "async"      # with durability, sync_seconds and dirty_share: see `../writes.rs`
 //! update_seconds = 3600 # of systems with periodic update
-//! sync_seconds = 30     # under write-back: the age at which a unit is written back; 0: at once, -1: never
-//! dirty_share = 0.2     # under write-back: the share of flash that may be dirty
 //! balance = true        # hits are also read from the origin; without, what the system chooses
 //!
 //! [plan]                # of loads but "passes"
@@ -44,8 +41,8 @@
 //! it scale, data_gib, active_gib, page_kib, flash_gib and hours are refused.
 
 use larder_core::config::{
-    AdmissionChoice, CacheSpec, Choices, DEFAULT_PRESET, Durability, FRAGMENT_BYTES_LEAST, Limits,
-    PRESETS, ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
+    AdmissionChoice, Choices, DEFAULT_PRESET, FRAGMENT_BYTES_LEAST, Limits, PRESETS,
+    ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST,
 };
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::Schedule;
@@ -54,6 +51,7 @@ use larder_policy::balance::BalanceSettings;
 use serde::Deserialize;
 
 use super::super::setting::{bad, in_range};
+use super::super::writes::WriteSettings;
 use super::shared::{Sharing, VolumeSettings};
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
@@ -307,27 +305,13 @@ impl Settings {
         if let Some(balance) = self.balance {
             choices.balance = balance.then(BalanceSettings::default);
         }
-        choices.write = match self.writes.as_deref() {
-            None => choices.write,
-            Some("async") => WritePolicy::AsyncWriteThrough,
-            Some("through") => WritePolicy::WriteThrough,
-            Some("around") => WritePolicy::WriteAround,
-            Some("back") => WritePolicy::WriteBack,
-            Some(other) => return bad("writes", other, "async, through, around, back"),
+        let writes = WriteSettings {
+            writes: self.writes.clone(),
+            durability: self.durability.clone(),
+            sync_seconds: self.sync_seconds,
+            dirty_share: self.dirty_share,
         };
-        if self.writes.as_deref() == Some("back") {
-            choices.durability = Durability::Journal;
-        }
-        if let Some(name) = self.durability.as_deref() {
-            let known = [("journal", Durability::Journal), ("volatile", Durability::Volatile)];
-            let found = known.iter().find(|(known, _)| *known == name);
-            let Some((_, durability)) = found else {
-                return bad("durability", name, "journal, volatile");
-            };
-            // Under write-back a volatile cache writes everything back with a FLUSH; only the laboratory has it.
-            choices.durability = *durability;
-        }
-        self.write_back(&mut choices)?;
+        writes.apply(&mut choices)?;
         match (choices.periodic_mut(), self.update_seconds) {
             (_, None) => {}
             (Some(settings), Some(seconds)) => {
@@ -348,38 +332,6 @@ impl Settings {
         choices
             .with_replacement(*replacement)
             .map_err(|why| format!("replacement = '{name}' cannot be with {system}: {why}"))
-    }
-}
-
-impl Settings {
-    /// When dirty units are written back.
-    fn write_back(&self, choices: &mut Choices) -> Result<(), String> {
-        let given = [
-            ("sync_seconds", self.sync_seconds.is_some()),
-            ("dirty_share", self.dirty_share.is_some()),
-        ];
-        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given)
-            && !choices.write.owns_units()
-        {
-            return Err(format!(
-                "{key} is for systems that write back; accepted: writes = \"back\""
-            ));
-        }
-        match self.sync_seconds {
-            None => {}
-            Some(-1) => choices.sync.period_ns = None,
-            Some(seconds @ 0..=86_400) => {
-                choices.sync.period_ns = Some(seconds.unsigned_abs() * SECOND);
-            }
-            Some(other) => return bad("sync_seconds", other, "-1 to 86400"),
-        }
-        if let Some(share) = self.dirty_share {
-            if !(0.0..=1.0).contains(&share) {
-                return bad("dirty_share", share, "0 to 1");
-            }
-            choices.sync.most_dirty = share;
-        }
-        CacheSpec::try_from(&*choices).map(drop).map_err(|e| e.to_string())
     }
 }
 
