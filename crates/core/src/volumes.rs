@@ -8,8 +8,8 @@
 //! The engine addresses the origins by their place in this space; the driver finds the device. A flush has the range of its
 //! volume.
 //!
-//! Why not a cache for each volume: two halves of a flash serve loads that take turns worse than the whole flash
-//! (`larder sim shared-flash`).
+//! Why not a cache for each volume: what one volume does not use of its part is of no use to the others. How much that matters
+//! depends on how long loads take turns (`larder sim crates/lab/scenarios/shared-flash.toml`).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use larder_core::config::Memory;
 use larder_core::exec::SECOND;
 use serde_json::{Value as Json, json};
 
-use super::{Arrangement, Tally, Totals, Turn, Volume};
+use super::tally::{Arrangement, Tally, Totals, Turn, Volume};
 
 pub(super) fn json(of: &Arrangement, tallies: &[Tally], totals: &Totals) -> Json {
     let counters = &totals.counters;

@@ -10,62 +10,23 @@
 //! Why not a world with a list of setups everywhere: benches and traces have one volume, and a setup alone is that.
 
 mod figures;
+mod keys;
 mod settings;
+mod tally;
 #[cfg(test)]
 mod tests;
 
 use anyhow::Result;
-use larder_core::desk::Requests;
-use larder_core::stats::Counters;
 use larder_core::volumes::Share;
 use serde_json::Value as Json;
 
-pub use self::settings::{Sharing, VolumeSettings};
+pub use self::keys::{Sharing, VolumeSettings};
+pub use self::tally::Arrangement;
+use self::tally::{Tally, Totals, Turn, Volume};
 use super::Setup;
 use super::run::shared_world;
-use crate::latencies::Latencies;
 use crate::load::Oltp;
-use crate::load::clients::{Clients, Place, Seen, What, run_together};
-
-/// Volumes, and how they share.
-pub struct Arrangement {
-    parts: Vec<Volume>,
-    apart: bool,
-    takes_turns: bool,
-    turn_samples: u64,
-}
-
-/// One of them.
-struct Volume {
-    setup: Setup,
-    share: Share,
-}
-
-/// What the clients of a volume saw.
-#[derive(Default)]
-struct Tally {
-    /// In each of its turns.
-    turns: Vec<Turn>,
-    /// From the second turn on.
-    read_ns: Latencies,
-}
-
-/// What the clients of a volume saw in one of its turns.
-#[derive(Clone, Copy, Default)]
-struct Turn {
-    samples: u64,
-    reads: u64,
-    read_hits: u64,
-    writes: u64,
-    transactions: u64,
-}
-
-/// What a world did, for all its volumes.
-#[derive(Default)]
-struct Totals {
-    requests: Requests,
-    counters: Counters,
-}
+use crate::load::clients::{Clients, Place, run_together};
 
 /// Runs a point.
 ///
@@ -118,47 +79,4 @@ fn run(of: &Arrangement, numbers: &[usize], totals: &mut Totals) -> Result<Vec<T
     totals.requests += world.requests();
     totals.counters += world.counters();
     Ok(tallies)
-}
-
-impl Arrangement {
-    /// Whether a volume has a turn.
-    fn is_active(&self, number: usize, turn: u64) -> bool {
-        !self.takes_turns || turn % self.parts.len() as u64 == number as u64
-    }
-}
-
-impl Tally {
-    /// One more thing ended. What ends while the volume rests belongs to the turn in which it began.
-    fn add(&mut self, seen: Seen) {
-        let counts = self.turns.len() > 1;
-        let Some(turn) = self.turns.last_mut() else { return };
-        match seen.what {
-            What::Read { hit } => {
-                turn.reads += 1;
-                turn.read_hits += u64::from(hit);
-                if counts {
-                    self.read_ns.record(seen.took);
-                }
-            }
-            What::Write => turn.writes += 1,
-            What::Transaction => turn.transactions += 1,
-        }
-    }
-
-    /// All turns that count.
-    fn counted(&self) -> Turn {
-        self.turns.iter().skip(1).fold(Turn::default(), |sum, turn| Turn {
-            samples: sum.samples + turn.samples,
-            reads: sum.reads + turn.reads,
-            read_hits: sum.read_hits + turn.read_hits,
-            writes: sum.writes + turn.writes,
-            transactions: sum.transactions + turn.transactions,
-        })
-    }
-}
-
-impl Turn {
-    fn hit_ratio(&self) -> f64 {
-        self.read_hits as f64 / self.reads.max(1) as f64
-    }
 }

@@ -25,34 +25,12 @@
 //! Why a table `sharing`: a grid over it compares ways to share (`crates/lab/scenarios/shared-flash.toml`).
 
 use larder_core::volumes::{MOST_VOLUMES, Share};
-use serde::Deserialize;
 
 use super::super::super::setting::{bad, in_range};
 use super::super::settings::{Load, MOST_GIB, MOST_HOURS};
 use super::super::{SAMPLES_PER_HOUR, Settings};
-use super::{Arrangement, Volume};
-
-/// How volumes share, see the module.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sharing {
-    least: Option<f64>,
-    most: Option<f64>,
-    apart: bool,
-}
-
-/// A volume, see the module.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct VolumeSettings {
-    pub(in super::super) load: Option<String>,
-    pub(in super::super) data_gib: Option<u64>,
-    pub(in super::super) active_gib: Option<u64>,
-    pub(in super::super) page_kib: Option<u64>,
-    pub(in super::super) origin: Option<String>,
-    least: Option<f64>,
-    most: Option<f64>,
-}
+use super::keys::{Sharing, VolumeSettings};
+use super::tally::{Arrangement, Volume};
 
 impl Arrangement {
     /// What settings with volumes describe; nothing of settings without.
