@@ -69,6 +69,11 @@ enum Kept {
     FlushedToOrigin,
 }
 
+/// Lives of a volume, or as many as LARDER_TEST_LIVES says.
+fn rounds() -> u64 {
+    std::env::var("LARDER_TEST_LIVES").map_or(10, |lives| lives.parse().unwrap())
+}
+
 /// Many lives of one volume, each ended at a random moment.
 fn lives(preset: &str, more: &[&str], kept: Kept) {
     let place = Place::new();
@@ -80,7 +85,7 @@ fn lives(preset: &str, more: &[&str], kept: Kept) {
     let seen = |served: &[u8]| if flushed { judge.crashed(served) } else { judge.seen(0, served) };
     let on_origin = [Kept::OnOrigin, Kept::FlushedToOrigin].contains(&kept);
     let (mut random, mut warm) = (Pcg64::seed_from_u64(5), 0);
-    for round in 0..10 {
+    for round in 0..rounds() {
         let server = Server::restart(&words);
         warm += u64::from(place.stat("units_used") > 0);
         let served = place.read_all(BYTES);
@@ -101,7 +106,7 @@ fn lives(preset: &str, more: &[&str], kept: Kept) {
     }
     match kept {
         Kept::FlushedToOrigin => assert_eq!(warm, 0, "what was not flushed is gone"),
-        _ => assert!(warm >= 7, "warm after {warm} of 9 kills"),
+        _ => assert!(warm >= rounds() * 7 / 10, "warm after {warm} of {} kills", rounds() - 1),
     }
     let server = Server::restart(&words);
     let served = place.read_all(BYTES);
