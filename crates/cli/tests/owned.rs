@@ -69,7 +69,7 @@ enum Kept {
     FlushedToOrigin,
 }
 
-/// Lives of a volume, or as many as LARDER_TEST_LIVES says.
+/// Lives of a volume: 10, or the value of LARDER_TEST_LIVES.
 fn rounds() -> u64 {
     std::env::var("LARDER_TEST_LIVES").map_or(10, |lives| lives.parse().unwrap())
 }
