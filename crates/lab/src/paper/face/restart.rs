@@ -133,7 +133,7 @@ pub(super) fn slump(lab: &Asked) -> Result<Row> {
     points.push(at("back at 95 %, s", 400.0, &lasts));
     let ahead = after.iter().zip(&hdd).all(|(face, hdd)| always(face, hdd, |face, hdd| face > hdd));
     let checks = [
-        ("slower in the beginning", early.iter().all(|ratio| *ratio < 0.9)),
+        ("slower in the first 100 s", early.iter().all(|ratio| *ratio < 0.9)),
         ("back after 200 to 800 s", lasts.iter().all(|last| (200.0..=800.0).contains(last))),
         ("ahead of disks alone at all times", ahead),
     ];

@@ -120,7 +120,8 @@ fn hits(through: &Runs, back: &[Back]) -> Result<Row> {
     let asked = "Read hits of the last hour, on every seed: flashcache and EnhanceIO above their own under write-through, \
                  bcache below. An order, strict; the figure has no values.";
     let otherwise = format!(
-        "Under either policy the three admit every miss and every write here, so their hits change by {} points only.",
+        "The three admit by one rule here, which write-back changes only while eviction or admission meets dirty data, so their \
+         hits change by {} points only.",
         range(&changes)
     );
     Ok(Row::new("S14", Kind::Shape)?
