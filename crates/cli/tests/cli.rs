@@ -89,6 +89,7 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--client-memory 95MiB", "--client-memory: got '95MiB', accepted at least 96MiB"),
         ("--client-idle 999ms", "--client-idle: got '999ms', accepted at least 1s"),
         ("--write-buffer 99999999999999999999", "99999999999999999999"),
+        ("--ram 64KiB", "--ram: got 64KiB, accepted 0, or at least 1MiB"),
         ("--populate-io 1", "--populate-io: got 1"),
         ("--populate-io 2MiB", "2MiB"),
         ("--populate-miss 200%", "'200%'"),

@@ -47,8 +47,12 @@ impl Origins {
     }
 
     /// The origin of a unit, by the shard's own number.
+    #[inline]
     pub(crate) fn of_unit(&self, unit: u32) -> &Origin {
-        self.at(self.shape.unit_offset(unit))
+        match &self.each[..] {
+            [alone] => alone,
+            _ => self.at(self.shape.unit_offset(unit)),
+        }
     }
 
     /// The origin of a volume.
@@ -98,7 +102,7 @@ impl Origins {
 
     /// The volumes of some units.
     pub(crate) fn volumes_of(&self, units: impl Iterator<Item = u32>) -> VolumeSet {
-        units.map(|unit| self.volumes.at(self.shape.unit_offset(unit))).collect()
+        units.map(|unit| self.of_unit(unit).volume()).collect()
     }
 
     /// Makes the changes of these volumes that have ended durable; returns the volumes of which they are.

@@ -15,6 +15,9 @@ use larder_volume::budget::{Budget, LEAST_BYTES};
 use crate::setting::BadSetting;
 use crate::units::{ratio, size, span};
 
+/// The least tier of RAM: some pages for each worker.
+const LEAST_RAM: u64 = 1 << 20;
+
 /// Budgets and time limits.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Budgets and time limits")]
@@ -24,7 +27,7 @@ pub struct LimitArgs {
         long, value_parser = size, default_value = "8MiB", value_name = "SIZE", hide_short_help = true
     )]
     pub write_buffer: u64,
-    /// Memory for copies of pages that clients read from flash; 0: none
+    /// Memory for copies of pages that clients read from flash: 0 for none, or at least 1MiB
     #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     pub ram: u64,
     /// Largest read of population, 4KiB to 1MiB; population reads less at a time while clients read
@@ -105,6 +108,10 @@ impl LimitArgs {
         if !(4096..=1 << 20).contains(&self.populate_io) || !self.populate_io.is_multiple_of(4096) {
             let why = "accepted a multiple of 4KiB up to 1MiB";
             bail!(BadSetting::of("populate_io", format_size(self.populate_io), why));
+        }
+        if self.ram > 0 && self.ram < LEAST_RAM {
+            let why = format!("accepted 0, or at least {}", format_size(LEAST_RAM));
+            bail!(BadSetting::of("ram", format_size(self.ram), why));
         }
         if self.flash_timeout == 0 || self.flash_dead_after < self.flash_timeout {
             let why = "accepted above 0 and at most --flash-dead-after";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A FLUSH, by kind: after its answer, all writes that were acknowledged before it survive a crash (design rule 7).
 //!
-//! Pass-through and a clean cache flush the origin of the volume, which holds all writes. A write-back cache flushes flash too. A page
-//! log makes its pages durable on flash or on the origin, by its write policy (`pagelog/ops.rs`).
+//! Pass-through and a clean cache flush the origin of the volume, which holds all writes. A write-back cache flushes flash too.
+//! A page log makes its pages durable on flash or on the origin, by its write policy (`pagelog/ops.rs`).
 
 use std::rc::Rc;
 

@@ -16,17 +16,20 @@
 //! with the process, and the cache would be cold again where only RAM had it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use larder_policy::replacement::{Lru, Replacement as _};
 use slab::Slab;
 
 use crate::buf::{Buf, PAGE};
 use crate::mutant;
 
-/// Memory of a page beside its bytes: its entry in the index, its place in the order of use.
-const RAM_PAGE_BYTES: u64 = 48;
+/// Memory of a page beside its bytes, at most: its entry in the index, its number, its place in the order of use and in the
+/// list of free places.
+const ENTRY_BYTES: u64 = 64;
+/// Pages that are allocated together. A mapping for each page would exceed the mappings that a process may have.
+const CHUNK: usize = 1024;
 
 /// The tier of one attachment.
 pub(crate) struct Ram(RefCell<State>);
@@ -34,9 +37,13 @@ pub(crate) struct Ram(RefCell<State>);
 struct State {
     /// The place of each page here, by its number on the device.
     index: HashMap<u64, u32>,
-    /// The pages, each with its number on the device.
-    places: Vec<Option<(u64, Buf)>>,
+    /// The number of the page in each place that was ever used.
+    numbers: Vec<u64>,
+    /// The bytes of the places, a chunk after the other.
+    chunks: Vec<Buf>,
+    /// Places that have no page.
     free: Vec<u32>,
+    most: usize,
     order: Lru,
     /// Reads of the device in flight, and whether a change overlapped them.
     reads: Slab<(Range<u64>, bool)>,
@@ -64,13 +71,15 @@ fn touched(offset: u64, len: u64) -> Range<u64> {
 impl Ram {
     /// A tier of at most so many bytes; `None` if that is less than a page.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
-        let places = u32::try_from(bytes / (PAGE as u64 + RAM_PAGE_BYTES)).unwrap_or(u32::MAX);
-        (places > 0).then(|| {
+        let most = u32::try_from(bytes / (PAGE as u64 + ENTRY_BYTES)).unwrap_or(u32::MAX);
+        (most > 0).then(|| {
             Self(RefCell::new(State {
                 index: HashMap::new(),
-                places: Vec::new(),
+                numbers: Vec::new(),
+                chunks: Vec::new(),
                 free: Vec::new(),
-                order: Lru::new(places, places),
+                most: most as usize,
+                order: Lru::new(most, most),
                 reads: Slab::new(),
                 changes: Slab::new(),
             }))
@@ -81,17 +90,16 @@ impl Ram {
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         let mut state = self.0.borrow_mut();
         let pages = touched(offset, into.len() as u64);
-        let found: Option<Vec<u32>> = pages.clone().map(|p| state.index.get(&p).copied()).collect();
-        let Some(places) = found else { return false };
-        for (page, place) in pages.zip(places) {
-            let first = page * PAGE as u64;
-            let from = offset.max(first);
-            let to = (offset + into.len() as u64).min(first + PAGE as u64);
-            if let Some((_, bytes)) = &state.places[place as usize] {
-                let within = (from - first) as usize..(to - first) as usize;
-                into[(from - offset) as usize..(to - offset) as usize]
-                    .copy_from_slice(&bytes[within]);
-            }
+        if !pages.clone().all(|page| state.index.contains_key(&page)) {
+            return false;
+        }
+        let mut within = (offset % PAGE as u64) as usize;
+        let mut rest = into;
+        for page in pages {
+            let Some(place) = state.index.get(&page).copied() else { return false };
+            let (now, later) = rest.split_at_mut(rest.len().min(PAGE - within));
+            now.copy_from_slice(&state.bytes(place)[within..within + now.len()]);
+            (rest, within) = (later, 0);
             state.order.accessed(place);
         }
         true
@@ -138,32 +146,42 @@ impl Ram {
 }
 
 impl State {
+    fn bytes(&mut self, place: u32) -> &mut [u8] {
+        let at = place as usize % CHUNK * PAGE;
+        &mut self.chunks[place as usize / CHUNK][at..at + PAGE]
+    }
+
     fn keep(&mut self, page: u64, bytes: &[u8]) {
+        // Another read may have brought the same bytes.
         if self.index.contains_key(&page) {
-            return; // another read brought the same bytes
+            return;
         }
-        let most = self.order.slots() as usize;
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None if self.places.len() < most => {
-                self.places.push(None);
-                self.places.len() as u32 - 1
-            }
-            None => {
-                let Some(place) = self.order.victim(page, 0, &|_| true) else { return };
-                let old = self.places[place as usize].as_ref().map(|(page, _)| *page);
-                old.into_iter().for_each(|page| self.remove(page));
-                self.free.pop().unwrap_or(place)
-            }
-        };
-        self.places[place as usize] = Some((page, Buf::copy_of(bytes)));
+        let Some(place) = self.place() else { return };
+        self.numbers[place as usize] = page;
+        self.bytes(place).copy_from_slice(bytes);
         self.index.insert(page, place);
         self.order.inserted(place, page);
     }
 
+    /// A place without a page: a free one, the next one, or that of the page used least recently.
+    fn place(&mut self) -> Option<u32> {
+        if self.free.is_empty() && self.numbers.len() < self.most {
+            let place = self.numbers.len();
+            self.numbers.push(0);
+            if place / CHUNK == self.chunks.len() {
+                self.chunks.push(Buf::with_len(CHUNK.min(self.most - place) * PAGE));
+            }
+            return Some(place as u32);
+        }
+        if self.free.is_empty() {
+            let oldest = self.order.victim(0, 0, &|_| true)?;
+            self.remove(self.numbers[oldest as usize]);
+        }
+        self.free.pop()
+    }
+
     fn remove(&mut self, page: u64) {
         let Some(place) = self.index.remove(&page) else { return };
-        self.places[place as usize] = None;
         self.order.removed(place);
         self.free.push(place);
     }
@@ -176,7 +194,7 @@ mod tests {
     const BYTES: u64 = PAGE as u64;
 
     fn tier(pages: u64) -> Ram {
-        Ram::new(pages * (BYTES + RAM_PAGE_BYTES)).unwrap()
+        Ram::new(pages * (BYTES + ENTRY_BYTES)).unwrap()
     }
 
     fn bring(ram: &Ram, page: u64, fill: u8) {
@@ -197,6 +215,16 @@ mod tests {
         bring(&ram, 9, 9);
         assert_eq!([0, 1, 2, 9].map(|page| has(&ram, page)), [Some(0), None, Some(2), Some(9)]);
         assert!(Ram::new(4095).is_none());
+    }
+
+    #[test]
+    fn pages_beyond_a_chunk_have_their_bytes() {
+        let most = CHUNK as u64 + 7;
+        let ram = tier(most);
+        (0..most + 3).for_each(|page| bring(&ram, page, page as u8));
+        let found: Vec<u64> = (0..most + 3).filter(|page| has(&ram, *page).is_some()).collect();
+        assert_eq!(found, (3..most + 3).collect::<Vec<_>>());
+        assert!(found.iter().all(|page| has(&ram, *page) == Some(*page as u8)));
     }
 
     #[test]

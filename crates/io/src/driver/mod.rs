@@ -71,20 +71,11 @@ pub struct Done {
     pub buf: Option<Buf>,
 }
 
-/// Where the operations of an id go.
-#[derive(Clone, Copy)]
-struct Known {
-    id: DevId,
-    /// Its first byte among the bytes of the id.
-    start: u64,
-    index: u32,
-}
-
 /// The driver. It stays on the thread that created it.
 pub struct Driver {
     ring: Ring,
     devices: Slab<Attached>,
-    known: Vec<Known>,
+    ids: Vec<(DevId, u32)>,
     ops: Slab<Op>,
     done: VecDeque<Done>,
     net: Net,
@@ -114,7 +105,7 @@ impl Driver {
         let mut driver = Self {
             ring: Ring::new()?,
             devices: Slab::new(),
-            known: Vec::new(),
+            ids: Vec::new(),
             ops: Slab::new(),
             done: VecDeque::new(),
             net: Net::default(),
@@ -148,24 +139,16 @@ impl Driver {
     /// Attaches a device as `id`, replacing the previous one.
     pub fn attach(&mut self, id: DevId, device: Device) {
         self.detach(id);
-        self.attach_at(id, 0, device);
+        let index = self.devices.insert(Attached::new(device, &self.waker));
+        self.ids.push((id, index as u32));
     }
 
-    /// Attaches one of several devices that are `id` together: an operation, also a flush, goes to the one with the highest
-    /// begin at or before its offset, and starts so far behind that begin.
-    pub fn attach_at(&mut self, id: DevId, start: u64, device: Device) {
-        let index = self.devices.insert(Attached::new(device, &self.waker)) as u32;
-        self.known.push(Known { id, start, index });
-    }
-
-    /// Detaches a device, or all that are `id` together. Operations in flight complete; later ones fail.
+    /// Detaches a device. Operations in flight complete; later ones fail.
     pub fn detach(&mut self, id: DevId) {
-        for Known { index, .. } in
-            self.known.extract_if(.., |known| known.id == id).collect::<Vec<_>>()
-        {
-            self.devices[index as usize].detached = true;
-            self.free_device(index as usize);
-        }
+        let Some(at) = self.ids.iter().position(|(known, _)| *known == id) else { return };
+        let index = self.ids.swap_remove(at).1 as usize;
+        self.devices[index].detached = true;
+        self.free_device(index);
     }
 
     fn free_device(&mut self, index: usize) {
@@ -179,12 +162,10 @@ impl Driver {
     /// Starts an operation; [`next_done`](Self::next_done) returns its completion with the same `owner`. It reaches the
     /// kernel with the next [`turn`](Self::turn), unless the device completes it at once.
     pub fn start(&mut self, owner: u32, mut io: Io) {
-        let holds = |known: &&Known| known.id == io.dev && known.start <= io.offset;
-        let known = self.known.iter().filter(holds).max_by_key(|known| known.start);
-        let Some(Known { start, index, .. }) = known.copied() else {
+        let known = self.ids.iter().find(|(id, _)| *id == io.dev);
+        let Some(index) = known.map(|(_, index)| *index) else {
             return self.push_done(owner, io, Err(Errno::ENXIO));
         };
-        io.offset -= start;
         if io.kind == IoKind::Flush {
             (io.offset, io.len) = (0, 0); // of the whole device
         }
@@ -270,13 +251,13 @@ impl Driver {
     /// A device of which a flush failed, of this driver or another one, since the last call. The caller calls this until there
     /// is none, before it processes the results of flushes.
     pub fn failed_flush(&mut self) -> Option<DevId> {
-        let Self { known, devices, .. } = self;
-        let newly = |known: &&Known| {
-            let on = &mut devices[known.index as usize];
+        let Self { ids, devices, .. } = self;
+        let newly = |(_, index): &&(DevId, u32)| {
+            let on = &mut devices[*index as usize];
             let now = on.device.flushes().failures();
             std::mem::replace(&mut on.failures, now) != now
         };
-        known.iter().find(newly).map(|known| known.id)
+        ids.iter().find(newly).map(|(id, _)| *id)
     }
 
     /// Opens a gate: the device, or another reason to wait, has completed the operation.

@@ -23,12 +23,6 @@ impl Lru {
         Self { links: Links::new(slots), sets, ways }
     }
 
-    /// The number of slots.
-    #[must_use]
-    pub fn slots(&self) -> u32 {
-        self.sets.len() as u32 * self.ways
-    }
-
     /// The set of a slot. A single set is special-cased because the division would cost more than the rest of an
     /// access.
     fn set_of(&self, slot: u32) -> usize {

@@ -247,10 +247,7 @@ impl WriteBack {
             }
             read = vec![joined];
         }
-        let origin = cx.origins.at(run[0].offset);
-        let (written, _) =
-            origin.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await;
-        written?;
+        cx.origins.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await.0?;
         cx.stats.add(|c| c.write_back_bytes += len);
         Ok(())
     }

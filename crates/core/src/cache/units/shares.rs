@@ -43,7 +43,7 @@ impl Shares {
     }
 
     fn volume(&self, unit: u32) -> usize {
-        self.volumes.at(self.shape.unit_offset(unit)) as usize
+        if self.is_alone() { 0 } else { self.volumes.at(self.shape.unit_offset(unit)) as usize }
     }
 
     fn is_alone(&self) -> bool {
@@ -68,7 +68,7 @@ impl Shares {
 
     /// Whether a unit may take one of so many free slots.
     pub(super) fn may_insert(&self, unit: u32, free: u32) -> bool {
-        if self.is_alone() || mutant::is_active("share-not-kept") {
+        if mutant::is_active("share-not-kept") {
             return true;
         }
         let own = self.volume(unit);
@@ -79,7 +79,7 @@ impl Shares {
 
     /// Whether a unit may take the slot of another.
     pub(super) fn may_displace(&self, incoming: u32, victim: u32) -> bool {
-        if self.is_alone() || mutant::is_active("share-not-kept") {
+        if mutant::is_active("share-not-kept") {
             return true;
         }
         let (own, other) = (self.volume(incoming), &self.each[self.volume(victim)]);
@@ -89,15 +89,13 @@ impl Shares {
     /// Whether one of so many free slots may hold single pages.
     pub(super) fn may_mix(&self, free: u32) -> bool {
         let reserved = |part: &Part| part.least.saturating_sub(part.used);
-        self.is_alone() || free > self.each.iter().map(reserved).sum()
+        free > self.each.iter().map(reserved).sum()
     }
 
     /// Whether the volume of a unit may lose a slot to single pages.
     pub(super) fn may_lose(&self, unit: u32) -> bool {
-        self.is_alone() || {
-            let part = &self.each[self.volume(unit)];
-            part.used > part.least
-        }
+        let part = &self.each[self.volume(unit)];
+        part.used > part.least
     }
 
     /// Keeps no slot for a volume any more.
@@ -106,13 +104,14 @@ impl Shares {
         self.each[volume].least = 0;
     }
 
-    /// Whether the volume of a unit is held, and it is one of several.
+    /// Whether the volume of a unit is held.
     pub(super) fn is_held(&self, unit: u32) -> bool {
-        !self.is_alone() && self.each[self.volume(unit)].held.is_some()
+        self.each[self.volume(unit)].held.is_some()
     }
 
-    /// Holds a volume at what it has, or no longer.
+    /// Holds a volume at what it has, or no longer. One that is alone takes nothing from others.
     pub(super) fn hold(&mut self, volume: u32, holds: bool) {
+        let holds = holds && !self.is_alone();
         let part = &mut self.each[volume as usize];
         part.held = holds.then(|| part.held.unwrap_or(part.used));
     }

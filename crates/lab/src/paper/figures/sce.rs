@@ -128,12 +128,7 @@ fn peers() -> Figure {
 fn large() -> Figure {
     let mut all = peer_rates();
     all.insert(1, rates(LARGE, SCE).printed(RATIO_A, &[(LAST_OF_8, 82.6)]));
-    let hits = [
-        ("SCE", "sce"),
-        ("flashcache", "flashcache"),
-        ("bcache", "bcache"),
-        ("EnhanceIO", "enhanceio"),
-    ];
+    let hits = [SCE, FLASHCACHE, BCACHE, ENHANCEIO];
     figure(
         7,
         "eight hours with 200 GiB of flash, which hold all of the data",
@@ -200,12 +195,7 @@ fn traffic() -> Figure {
 fn small() -> Figure {
     let last = |tpse: f64| [(LAST_OF_4, tpse)];
     let by_ratio = |system, tpse: f64| rates(SMALL, system).printed(RATIO_B, &last(tpse));
-    let hits = [
-        ("SCE", "sce"),
-        ("flashcache", "flashcache"),
-        ("bcache", "bcache"),
-        ("EnhanceIO", "enhanceio"),
-    ];
+    let hits = [SCE, FLASHCACHE, BCACHE, ENHANCEIO];
     figure(
         9,
         "four hours with 30 GiB of flash, which hold less than a fifth of the data",
