@@ -38,9 +38,9 @@ fn whole_seconds(text: &str) -> Result<Nanos, String> {
 pub struct AttachArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// The flash device, as for serve --flash
+    /// The flash device, as for serve --flash; none to take a volume that left the cache it shares into it again
     #[arg(value_name = "DEV")]
-    pub flash: DevSpec,
+    pub flash: Option<DevSpec>,
     /// Flash bytes to use at most
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub flash_size: Option<u64>,
@@ -68,6 +68,7 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
     ask(args, command, |value| {
         let Value::Object(map) = value else { return value.to_string() };
         let line = |(key, value): (&String, &Value)| match value {
+            Value::Array(members) if key == "volumes" => volumes(members),
             Value::Null => format!("{key:20} -"),
             Value::String(text) => format!("{key:20} {text}"),
             Value::Number(n) if key.ends_with("_bytes") => {
@@ -78,6 +79,26 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
         };
         map.iter().map(line).collect::<Vec<_>>().join("\n")
     })
+}
+
+/// The volumes of a shared cache: a line each.
+fn volumes(members: &[Value]) -> String {
+    let text = |of: &Value, key: &str| of[key].as_str().unwrap_or("-").to_owned();
+    let line = |of: &Value| {
+        let size = rough_size(of["origin_bytes"].as_u64().unwrap_or(0));
+        let alarm = of["alarm"].as_str().map(|alarm| format!(", ALARM: {alarm}"));
+        format!(
+            "volume {:13} {}, origin {} ({size}), {} units used, {} dirty, {} connections{}",
+            text(of, "name"),
+            text(of, "state"),
+            text(of, "origin"),
+            of["units_used"],
+            of["units_dirty"],
+            of["connections"],
+            alarm.unwrap_or_default()
+        )
+    };
+    members.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// `flush` and `detach`.
@@ -110,8 +131,16 @@ fn absolute(spec: DevSpec) -> Result<DevSpec> {
 
 /// `attach`.
 pub fn attach(args: &AttachArgs) -> Result<()> {
-    let flash = absolute(args.flash.clone())?.to_string();
     let AttachArgs { flash_size: flash_bytes, format, sparse, .. } = *args;
-    let command = Command::Attach { flash, flash_bytes, format, sparse };
+    let command = match &args.flash {
+        Some(flash) => {
+            let flash = absolute(flash.clone())?.to_string();
+            Command::Attach { flash, flash_bytes, format, sparse }
+        }
+        None if flash_bytes.is_some() || format || sparse => {
+            bail!("--flash-size, --format and --sparse: need DEV");
+        }
+        None => Command::Join,
+    };
     ask(&args.control, &command, |value| format!("attached, {} units", value["units_total"]))
 }

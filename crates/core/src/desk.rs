@@ -30,6 +30,32 @@ pub struct Requests {
     pub write_bytes: u64,
 }
 
+impl Requests {
+    /// Counts a request that arrives.
+    pub fn arrives(&mut self, kind: Kind, len: u64) {
+        match kind {
+            Kind::Read => {
+                self.reads += 1;
+                self.read_bytes += len;
+            }
+            Kind::Write { .. } => {
+                self.writes += 1;
+                self.write_bytes += len;
+            }
+            Kind::Flush | Kind::Trim { .. } | Kind::Zero { .. } => {}
+        }
+    }
+
+    /// Counts a request that succeeded, and hit.
+    pub fn hits(&mut self, kind: Kind) {
+        match kind {
+            Kind::Read => self.read_hits += 1,
+            Kind::Write { .. } => self.write_hits += 1,
+            Kind::Flush | Kind::Trim { .. } | Kind::Zero { .. } => {}
+        }
+    }
+}
+
 impl std::ops::AddAssign for Requests {
     fn add_assign(&mut self, other: Self) {
         self.reads += other.reads;
@@ -84,17 +110,7 @@ impl<C> Desk<C> {
     /// Opens a request of `pieces` pieces (at least one) and returns its number. Piece `i` has the tag
     /// `Desk::tag(number, i)`.
     pub fn open(&mut self, client: C, kind: Kind, len: u64, pieces: u32) -> u64 {
-        match kind {
-            Kind::Read => {
-                self.requests.reads += 1;
-                self.requests.read_bytes += len;
-            }
-            Kind::Write { .. } => {
-                self.requests.writes += 1;
-                self.requests.write_bytes += len;
-            }
-            _ => {}
-        }
+        self.requests.arrives(kind, len);
         let wants_data = matches!(kind, Kind::Read);
         let bufs = (0..if wants_data { pieces } else { 0 }).map(|_| None).collect();
         let open = Open { client, kind, left: pieces, result: Ok(()), hit: true, bufs };
@@ -144,11 +160,7 @@ impl<C> Desk<C> {
         self.open.get(number).filter(|open| open.left == 0)?;
         let Open { client, kind, result, hit, bufs, .. } = self.open.remove(number);
         if hit && result.is_ok() {
-            match kind {
-                Kind::Read => self.requests.read_hits += 1,
-                Kind::Write { .. } => self.requests.write_hits += 1,
-                _ => {}
-            }
+            self.requests.hits(kind);
         }
         let bufs = bufs.into_iter().flatten().collect();
         Some(Finished { client, kind, result, hit, bufs })
@@ -158,6 +170,11 @@ impl<C> Desk<C> {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.open.len()
+    }
+
+    /// The front-end's identifications of the open requests.
+    pub fn clients(&self) -> impl Iterator<Item = &C> {
+        self.open.iter().map(|(_, open)| &open.client)
     }
 
     /// The counters of client requests.

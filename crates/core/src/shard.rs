@@ -12,6 +12,7 @@ use std::rc::Rc;
 use crate::buf::Buf;
 pub use crate::cache::CacheStatus;
 use crate::cache::Current;
+pub use crate::cache::detaching::Clear;
 use crate::config::{CacheSpec, Limits};
 use crate::context::Context;
 use crate::event::Event;
@@ -235,12 +236,15 @@ impl Shard {
         self.current.detach();
     }
 
-    /// Copies all dirty data to the origin in the background; with `evict`, also evicts all units. If a clear is in
-    /// progress, another follows it.
-    pub fn clear(&self, evict: bool) {
-        if self.current.request_clear(evict) {
-            self.cx.exec.spawn(Rc::clone(&self.current).clear());
-        }
+    /// Copies dirty data to the origins in the background, and evicts if asked. If a clear of a volume is in progress, another
+    /// follows it.
+    pub fn clear(&self, clear: Clear) {
+        self.current.clear(clear);
+    }
+
+    /// A volume that left by a [`Clear`] may be cached again.
+    pub fn join(&self, volume: u32) {
+        self.current.join(volume);
     }
 
     /// Cancels the detach that a [`clear`](Self::clear) with `evict` prepared: changes of a page log no longer wait for it.
@@ -248,11 +252,10 @@ impl Shard {
         self.current.cancel_detach();
     }
 
-    /// Result of the last [`clear`](Self::clear); `None` while one is in progress.
+    /// Result of the last [`clear`](Self::clear) of a volume, or of all; `None` while one is in progress.
     #[must_use]
-    pub fn cleared(&self) -> Option<Result<(), Errno>> {
-        let detaching = &self.current.detaching;
-        (!detaching.clearing.get()).then(|| detaching.result.get())
+    pub fn cleared(&self, volume: Option<u32>) -> Option<Result<(), Errno>> {
+        self.current.detaching.cleared(volume)
     }
 
     /// Whether it caches on this device or is opening it.
@@ -265,6 +268,12 @@ impl Shard {
     #[must_use]
     pub fn cache_status(&self) -> Option<CacheStatus> {
         self.current.status()
+    }
+
+    /// Slots with units of a volume, and those of them that have dirty data. Single pages in mixed slots are not counted.
+    #[must_use]
+    pub fn units_of(&self, volume: u32) -> (u64, u64) {
+        self.current.units_of(volume)
     }
 
     /// The counters.

@@ -128,6 +128,10 @@ impl VolumeSet {
         Self(self.0 | 1 << volume)
     }
 
+    pub(crate) fn iter(self) -> impl Iterator<Item = u32> {
+        (0..MOST_VOLUMES as u32).filter(move |volume| self.has(*volume))
+    }
+
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -108,6 +108,7 @@ fn label(policy: LogPolicy, unit_bytes: u64) -> Label {
         log_bytes: 0,
         keeps: Keeps { dirty: policy.survives_crash(), factors: false },
         origin_bytes: PAGES * SIZE + REST,
+        volumes: 0,
         sections: vec![Section { kind, offset: log.base, bytes: log.bytes() }],
     }
 }

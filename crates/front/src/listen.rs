@@ -404,6 +404,9 @@ impl Context {
         let volume = self.volumes.get(export).filter(|volume| !volume.has_lost_a_worker());
         let seat = match volume {
             None => Err("this export has failed".to_owned()),
+            Some(volume) if volume.origin().is_absent() => {
+                Err("the origin of this export is missing".to_owned())
+            }
             Some(volume) => volume.take_seat(whose.peer).map_err(|full| full.to_string()),
         };
         seat.inspect_err(|why| self.warn(whose, format_args!("refused: {why}")))

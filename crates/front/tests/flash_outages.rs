@@ -16,7 +16,7 @@ use larder_core::request::{Errno, Kind};
 use larder_io::{Access, DevSpec, Device, Fault, Target};
 use larder_testkit::load::{PATIENCE, Tolerance, eventually};
 use larder_testkit::rig::{BYTES, Rig, Setup, read};
-use larder_volume::{ClientLimits, FlashDevice, StateFile, Volume, VolumeConfig};
+use larder_volume::{CacheConfig, FlashDevice, StateFile, Volume};
 
 /// How long a log retries here.
 const DEAD_AFTER: Duration = Duration::from_millis(500);
@@ -132,17 +132,13 @@ fn full(dir: &Path, fault: &Fault, flash_dead_after: Duration) -> Arc<Volume> {
         Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap()
     };
     let origin = dir.join("origin").to_str().unwrap().to_owned();
-    let config = VolumeConfig {
-        name: "v".to_owned(),
-        origin: open("origin", 4 << 20),
-        choices,
+    let config = CacheConfig {
         limits: Limits {
             flash_dead_after: flash_dead_after.as_nanos() as u64,
             ..Limits::default()
         },
-        workers: 2,
         state: Some(StateFile::new(&dir.join("state"), "v", &origin)),
-        clients: ClientLimits::default(),
+        ..CacheConfig::of(open("origin", 4 << 20), choices, 2).named("v")
     };
     let volume = Volume::start(config).unwrap();
     let flash = open("flash", 16 << 20).with_fault(fault);

@@ -14,7 +14,7 @@ use larder_front::listen::{ListenSpec, Listener};
 use larder_io::{Access, DevSpec, Device, Target};
 use larder_testkit::load::{PATIENCE, eventually};
 use larder_testkit::rig::{BYTES, Front, Rig, Setup, listen};
-use larder_volume::{Volume, VolumeConfig};
+use larder_volume::{CacheConfig, Volume};
 
 /// Every preset on two workers, with a unit size that suits the rig's flash.
 fn setups(front: Front) -> impl Iterator<Item = Setup> {
@@ -102,7 +102,7 @@ fn over_a_slow_origin() {
 
 /// A volume whose export is the origin of another volume.
 fn far(dir: &Path) -> (Arc<Volume>, Listener, Device) {
-    let config = VolumeConfig::of(Device::mem(BYTES), preset("sce").unwrap().choices(), 1);
+    let config = CacheConfig::of(Device::mem(BYTES), preset("sce").unwrap().choices(), 1);
     let volume = Volume::start(config).unwrap();
     let (listener, uri) = listen(&volume, &ListenSpec::Unix(dir.join("far")));
     let origin = Device::open(&uri.to_string().parse().unwrap(), Access::ReadWrite).unwrap();

@@ -22,7 +22,7 @@ use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls};
 use larder_nbd::uri::{Address, Names, Uri};
 use larder_testkit::certs::Certs;
 use larder_testkit::raw;
-use larder_volume::{ClientLimits, Volume, VolumeConfig};
+use larder_volume::{CacheConfig, ClientLimits, Volume};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -43,10 +43,9 @@ struct Server {
 
 impl Server {
     fn new(spec: &str, secure: Option<Secure>, seats: usize) -> Self {
-        let config = VolumeConfig {
-            name: "x".to_owned(),
+        let config = CacheConfig {
             clients: ClientLimits { most_each: seats, ..ClientLimits::default() },
-            ..VolumeConfig::of(Device::mem(BYTES), preset("sce").unwrap().choices(), 1)
+            ..CacheConfig::of(Device::mem(BYTES), preset("sce").unwrap().choices(), 1).named("x")
         };
         let volume = Volume::start(config).unwrap();
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());

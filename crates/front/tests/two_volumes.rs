@@ -25,7 +25,7 @@ use larder_io::{Device, Fault};
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::{Address, Uri};
 use larder_testkit::load::eventually;
-use larder_volume::{FlashDevice, Volume, VolumeConfig};
+use larder_volume::{CacheConfig, FlashDevice, Volume};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,8 +41,7 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     let flash = Device::mem(16 << 20).with_fault(fault);
     let shape = Shape::new(16 << 20, choices.unit_bytes, 2);
     let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default()).unwrap();
-    let (name, origin) = (name.to_owned(), Device::mem(16 << 20));
-    let config = VolumeConfig { name, ..VolumeConfig::of(origin, choices, 2) };
+    let config = CacheConfig::of(Device::mem(16 << 20), choices, 2).named(name);
     let volume = Volume::start(config).unwrap();
     volume.attach(flash).unwrap();
     volume

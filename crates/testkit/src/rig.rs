@@ -21,7 +21,7 @@ use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
 use larder_nbd::uri::Uri;
-use larder_volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
+use larder_volume::{CacheConfig, FlashDevice, Stats, Status, Volume, VolumeError};
 
 use crate::load::{Judge, Load, PATIENCE, Shape, eventually, initial};
 
@@ -214,9 +214,9 @@ impl Rig {
             population_io_bytes: 16 << 10,
             ..Limits::default()
         };
-        let config = VolumeConfig {
+        let config = CacheConfig {
             limits,
-            ..VolumeConfig::of(origin.with_fault(&origin_fault), choices(&setup), setup.workers)
+            ..CacheConfig::of(origin.with_fault(&origin_fault), choices(&setup), setup.workers)
         };
         let volume = Volume::start(config).unwrap();
         let (clients, reads) = (4, 50);

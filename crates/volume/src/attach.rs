@@ -12,23 +12,25 @@ use std::time::{Duration, Instant};
 use larder_core::exec::DevId;
 use larder_core::format::label::Found;
 use larder_core::format::{
-    Asked, Decision, FlashPlan, Kept, LogsKept, LogsPlan, Plan, Records, Vouched, Warm, WhyCold,
-    admit,
+    Asked, AskedOrigin, Decision, FlashPlan, Kept, LogsKept, LogsPlan, Plan, Records, Vouched,
+    Warm, WhyCold, admit,
 };
 use larder_core::journal::recover::Recovered;
 use larder_core::request::Errno;
+use larder_core::shard::Clear;
 use larder_io::Device;
 
+use super::cache::{Cache, lock};
 use super::error::VolumeError;
 use super::fits::check_memory;
 use super::flash::{FlashDevice, label_of, refused, size_of};
+use super::part::Part;
 use super::raw_io::Raw;
 use super::state_file::StateFile;
-use super::verdict::{facts, unclosed_logs};
-use super::volume::{Volume, lock};
+use super::verdict::{as_recorded, facts, unclosed_logs};
 use super::worker::{FLUSH_WORKER, Message, Worker};
 
-impl Volume {
+impl Cache {
     /// Attaches a flash device and begins to cache.
     ///
     /// # Errors
@@ -49,16 +51,22 @@ impl Volume {
             )));
         }
         check_memory(self.memory(flash.plan.slots()).worst_bytes())?;
-        let origin_block = self.config.origin.geometry().block_bytes;
-        let blocks = flash.plan.check_blocks(origin_block, self.config.choices.write);
-        blocks.map_err(|e| VolumeError::Usage(format!("flash {}: {e}", flash.device.name())))?;
-        let (volume, kept) = self.open_flash(&flash)?;
+        for part in self.parts.iter() {
+            let origin_block = part.origin.geometry().block_bytes;
+            let blocks = flash.plan.check_blocks(origin_block, self.config.choices.write);
+            blocks
+                .map_err(|e| VolumeError::Usage(format!("flash {}: {e}", flash.device.name())))?;
+        }
+        // The label names the volumes that share the flash.
+        let flash = FlashDevice { plan: flash.plan.shared(self.config.digest()), ..flash };
+        let (volume, kept, stale) = self.open_flash(&flash)?;
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
         let (plan, name) = (flash.plan, flash.device.name().to_owned());
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
         match plan {
             Plan::Units(units) => {
                 self.attach_units(units.place(dev, volume), &flash.device, kept.recovered())?;
+                stale.iter().try_for_each(|volume| self.renew(*volume))?;
             }
             Plan::Logs(logs) => {
                 self.attach_logs(dev, &flash.device, logs, volume)?;
@@ -71,9 +79,9 @@ impl Volume {
             Plan::Logs(_) => "pages",
         };
         tracing::info!(
-            "flash {name} attached, {} {what}{warm}, volume '{}'",
+            "flash {name} attached, {} {what}{warm}, {}",
             plan.slots(),
-            self.config.name
+            self.config.title()
         );
         Ok(())
     }
@@ -160,7 +168,7 @@ impl Volume {
         let Some((dev, name, mut emptied)) = left else {
             return Err(VolumeError::Refused("no flash device is attached".to_owned()));
         };
-        tracing::info!("flash {name} is being detached; volume '{}' continues", self.config.name);
+        tracing::info!("flash {name} is being detached; {} continues", self.config.title());
         self.ask(|worker| {
             worker.shard.detach();
             worker.shard.fenced();
@@ -192,13 +200,14 @@ impl Volume {
         if lock(&self.state).attached.is_none() {
             return Ok(());
         }
-        self.clear(true, bound)?;
+        self.clear(Clear { volume: None, evict: true }, bound)?;
         self.note_cleaned()?;
         self.mark_out_of_use()
     }
 
-    /// The volume id of a flash device, and its metadata; none if it starts cold.
-    fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
+    /// The volume id of a flash device; its metadata, which is empty if it starts cold; and the volumes of which its content may
+    /// not be used.
+    fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept, Vec<u32>), VolumeError> {
         let (name, state) = (flash.device.name(), self.config.state.as_ref());
         let found = label_of(&flash.device)?;
         if let Some(file) = state {
@@ -214,11 +223,16 @@ impl Volume {
                     None => refused,
                 })
             }
-            Decision::Warm(Warm { volume, kept, vouched }) => {
+            Decision::Warm(Warm { volume, kept, vouched, stale }) => {
                 say_vouched(name, vouched);
                 say_losses(name, &kept);
-                self.note_attached(volume, &kept)?;
-                Ok((volume, kept))
+                for (number, why) in &stale {
+                    let of = &self.parts[*number as usize].name;
+                    tracing::warn!("flash {name} starts cold for the volume '{of}': {why}");
+                }
+                let stale: Vec<u32> = stale.into_iter().map(|(number, _)| number).collect();
+                self.note_attached(volume, &kept, &stale)?;
+                Ok((volume, kept, stale))
             }
             Decision::Cold { why, loses_dirty } => {
                 if loses_dirty {
@@ -230,7 +244,7 @@ impl Volume {
                 // If another flash may hold dirty data, this one must not be written to.
                 self.mark_out_of_use()?;
                 if state.is_none() || !flash.plan.keeps_metadata() {
-                    return Ok((flash.label()?, Kept::nothing(&flash.plan)));
+                    return Ok((flash.label()?, Kept::nothing(&flash.plan), Vec::new()));
                 }
                 let searched = match (&why, state.and_then(|file| file.path().parent())) {
                     (WhyCold::Unnamed, Some(dir)) => format!(" (searched {})", dir.display()),
@@ -244,8 +258,8 @@ impl Volume {
                 let kept = flash.kept(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
-                self.note_attached(volume, &kept)?;
-                Ok((volume, kept))
+                self.note_attached(volume, &kept, &[])?;
+                Ok((volume, kept, Vec::new()))
             }
         }
     }
@@ -255,8 +269,8 @@ impl Volume {
         let (Some(own), Found::Label(label)) = (&self.config.state, found) else { return Ok(None) };
         let other = own.of_flash(label.volume)?.filter(|(file, _)| file.path() != own.path());
         Ok(other.map(|(file, record)| {
-            let origin = StateFile::in_one_line(&record.origin);
-            format!("state file {} records it for the origin {origin}", file.path().display())
+            let origins = StateFile::in_one_line(&record.origins_in_words());
+            format!("state file {} records it for the origin {origins}", file.path().display())
         }))
     }
 
@@ -270,53 +284,33 @@ impl Volume {
             }
         }
         let records = Records { own: own.as_ref(), naming: naming.as_ref() };
+        let place = |number: usize| self.config.state.as_ref()?.origins().get(number);
+        let asked_of = |(number, part): (usize, &Part)| {
+            let recorded = own.as_ref().and_then(|record| record.origins.get(number));
+            let facts = match recorded.filter(|_| part.origin.is_absent()) {
+                Some(recorded) => as_recorded(recorded),
+                None => facts(&part.origin),
+            };
+            AskedOrigin { facts, place: place(number) }
+        };
+        let origins: Vec<_> = self.parts.iter().enumerate().map(asked_of).collect();
         let asked = Asked {
             plan: &flash.plan,
             device: size_of(&flash.device),
             write: self.config.choices.write,
             wishes: flash.wishes,
-            origin: facts(&self.config.origin),
-            place: self.config.state.as_ref().map(StateFile::origin),
+            origins: &origins,
             records: self.config.state.is_some().then_some(records),
         };
         Ok(admit(found, &asked, &Raw(&flash.device)))
-    }
-
-    /// Copies dirty data from flash to the origin; with `leave`, nothing stays cached. It continues after `bound`; another
-    /// call waits for it again.
-    ///
-    /// # Errors
-    /// When a device fails, or `bound` is over.
-    pub(super) fn clear(&self, leave: bool, bound: Duration) -> Result<(), VolumeError> {
-        let deadline = Instant::now() + bound;
-        self.ask(move |worker| worker.shard.clear(leave))?;
-        loop {
-            let done = self.ask(|worker| worker.shard.cleared())?;
-            if let Some(Err(errno)) = done.iter().flatten().find(|result| result.is_err()) {
-                let device = self.config.origin.name().to_owned();
-                let doing = "copying dirty data to it";
-                return Err(VolumeError::Device { device, doing, errno: *errno });
-            }
-            if done.iter().all(Option::is_some) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(VolumeError::TooSlow(format!(
-                    "{} units are dirty after {} s; copying them to the origin continues, and the same command waits for it",
-                    self.stats()?.units_dirty,
-                    bound.as_secs()
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// A flash device failed: no shard may use it.
     pub(super) fn flash_failed(&self, dev: DevId, why: &str) {
         let Some(alarm) = lock(&self.state).fail(dev, why) else { return };
         tracing::error!(
-            "ALARM: {alarm}; volume '{}' continues in pass-through, without loss; attach another device",
-            self.config.name
+            "ALARM: {alarm}; {} continues in pass-through, without loss; attach another device",
+            self.config.title()
         );
         // Writes wait for this, so it is tried until it succeeds.
         while let Err(error) = self.mark_out_of_use() {

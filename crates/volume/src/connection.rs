@@ -30,6 +30,8 @@ pub struct Accepted {
 pub(crate) struct Connection {
     /// Distinguishes connections that use the same number one after another.
     pub serial: u64,
+    /// Its volume.
+    pub volume: u32,
     pub session: Box<dyn Session>,
     pub peer: String,
     socket: Arc<OwnedFd>,
@@ -48,11 +50,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub fn new(accepted: Accepted, serial: u64, now: Nanos) -> Self {
+    pub fn new((volume, accepted): (u32, Accepted), serial: u64, now: Nanos) -> Self {
         let Accepted { socket, session, peer, seat } = accepted;
         seat.serve(&socket);
         Self {
             serial,
+            volume,
             session,
             peer,
             socket,

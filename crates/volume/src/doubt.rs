@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Doubt about the origin: it may have lost acknowledged writes, so flash may hold newer bytes.
 //!
-//! A failed flush of any shard and a lost connection with unflushed writes raise it for all workers, until the volume is
+//! Each volume has its own. A failed flush of any shard and a lost connection with unflushed writes raise it for all workers, until the volume is
 //! restarted. A worker looks before it runs its shard, after it took completions: so no shard sees the bytes of a new
 //! connection as trusted.
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use larder_core::buf::PAGE;
 use larder_core::format::label::{Found, Label};
 use larder_core::format::{
-    OriginFacts, Plan, Unreadable, Used, look_at_journal, look_at_log, owner,
+    OriginFacts, Plan, StateRecord, Unreadable, Used, look_at_journal, look_at_log, owner,
 };
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::Recovered;
@@ -60,10 +60,10 @@ pub struct Report {
     pub state_file: Option<PathBuf>,
     /// Whether that file permits the use of the device.
     pub in_use: Option<bool>,
-    /// The origin that the state file names.
+    /// The origins that the state file names.
     #[serde(skip)]
     pub origin: Option<String>,
-    /// Why that origin was not read; it is then assumed to be unchanged.
+    /// Why one of them was not read; it is then assumed to be unchanged.
     #[serde(skip)]
     pub origin_unread: Option<String>,
     /// Whether anything is damaged.
@@ -194,14 +194,16 @@ fn report(
     let used = shards.iter().map(|s| s.units_used).sum();
     let recorded = files.map(|file| file.of_flash(volume)).transpose()?.flatten();
     let record = recorded.as_ref().map(|(_, record)| record);
-    let (origin, origin_unread) = match record {
-        Some(record) => origin_facts(record),
-        None => (OriginFacts { bytes: label.origin_bytes, modified_ns: None }, None),
+    let read = match record {
+        Some(record) => record.origins.iter().map(origin_facts).collect(),
+        None => vec![(OriginFacts { bytes: label.origin_bytes, modified_ns: None }, None)],
     };
+    let (origins, unread): (Vec<OriginFacts>, Vec<Option<String>>) = read.into_iter().unzip();
+    let origin_unread = unread.into_iter().flatten().next();
     Ok(Report {
-        verdict: verdict(device, label, plan, used, record, origin),
+        verdict: verdict(device, label, plan, used, record, &origins),
         in_use: record.map(|record| record.in_use),
-        origin: record.map(|record| record.origin.clone()),
+        origin: record.map(StateRecord::origins_in_words),
         origin_unread,
         state_file: recorded.as_ref().map(|(file, _)| file.path().to_owned()),
         flash: device.name().to_owned(),

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state that a worker leaves when it ends.
 
-use larder_core::request::Errno;
-
 /// The state that a worker leaves.
 pub(crate) struct Left {
     /// Client requests and connections that were aborted.
@@ -11,8 +9,6 @@ pub(crate) struct Left {
     pub flash: Option<FlashLeft>,
     /// Its page log holds dirty data, and is not closed.
     pub unsettled: bool,
-    /// The error of the first failed flush of the origin, if there was one.
-    pub flush_failed: Option<Errno>,
 }
 
 /// The state of a worker's flash.

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume being served: its devices, its worker threads, and what an operator may do with it.
+//! Caches being served, each with a volume or several: devices, worker threads, and what an operator may do with them.
 //!
 //! | the ... | file |
 //! | --- | --- |
-//! | handle that listeners and commands share; start | `volume.rs` |
+//! | cache: its start, its workers; what belongs to each of its volumes | `cache.rs`, `part.rs` |
+//! | volume, as listeners and commands see it | `volume.rs` |
 //! | worker thread, its clients, long zeroings, and its messages | `worker/{mod,clients,bulk}.rs`, `mailbox.rs` |
 //! | clients' connections, without a protocol; their peers; their seats; their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
-//! | attach and detach; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
+//! | attach and detach of flash; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
+//! | copies of dirty data; volumes that leave their cache and join it | `clear.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | recording of requests | `tap.rs`, `record.rs` |
-//! | state, counters, latencies | `state.rs`, `latency.rs` |
+//! | state of flash; status, counters, latencies | `state.rs`; `status.rs`, `stats.rs`, `latency.rs` |
 
 mod attach;
 pub mod budget;
+mod cache;
+mod clear;
 mod config;
 mod connection;
 mod doubt;
@@ -28,6 +32,7 @@ mod left;
 mod mailbox;
 mod notes;
 mod overlaps;
+mod part;
 pub mod peer;
 mod raw_io;
 mod record;
@@ -38,13 +43,16 @@ pub mod session;
 mod signature;
 mod state;
 mod state_file;
+mod stats;
+mod status;
 mod stop;
 mod tap;
 mod verdict;
 mod volume;
 mod worker;
 
-pub use self::config::{ClientLimits, VolumeConfig};
+pub use self::cache::Cache;
+pub use self::config::{CacheConfig, ClientLimits, VolumeConfig};
 pub use self::connection::Accepted;
 pub use self::error::VolumeError;
 pub use self::extents::Seek;
@@ -54,8 +62,9 @@ pub use self::inspect::{Report as FlashReport, ShardReport, ShardState, inspect}
 pub use self::latency::{Histogram, Latencies};
 pub use self::overlaps::{Overlaps, Pass};
 pub use self::record::Recording;
-pub use self::state::{Stats, Status};
 pub use self::state_file::StateFile;
+pub use self::stats::Stats;
+pub use self::status::{Member, Status};
 pub use self::tap::Recorded;
 pub use self::volume::Volume;
 pub use self::worker::MOST_WORKERS;

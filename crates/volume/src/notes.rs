@@ -1,32 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The records of a volume in its state file, by event.
+//! The records of a cache in its state file, by event.
 
 use std::ops::Range;
 use std::sync::MutexGuard;
 
-use larder_core::format::{Kept, StateRecord};
+use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord};
+use larder_io::Device;
 
+use super::cache::{Cache, lock};
 use super::error::VolumeError;
+use super::part::Part;
 use super::state_file::StateFile;
-use super::volume::{Volume, lock};
 use super::worker::Worker;
 
-impl Volume {
+impl Cache {
     /// The state file, and the right to change it: workers and commands change it at any time.
     fn records(&self) -> Option<(&StateFile, MutexGuard<'_, ()>)> {
         let file = self.config.state.as_ref()?;
         Some((file, lock(&self.records)))
     }
 
-    /// Records that only this flash may be used for the origin.
-    pub(super) fn note_attached(&self, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
+    /// Records that only this flash may be used for the origins. What it has of the `stale` volumes may not be used yet.
+    pub(super) fn note_attached(
+        &self,
+        volume: u64,
+        kept: &Kept,
+        stale: &[u32],
+    ) -> Result<(), VolumeError> {
         let Some((file, _records)) = self.records() else { return Ok(()) };
         file.put_out_of_use(Some(volume))?;
-        let (origin, bytes) = (file.origin(), self.config.origin.geometry().bytes);
-        let write = self.config.choices.write;
-        let record = StateRecord::attached(volume, kept, write, origin, bytes);
-        let record = record.ignoring_as(file.load()?.as_ref());
+        let earlier = file.load()?;
+        let places = file.origins();
+        let of = |((number, part), place): ((u32, &Part), &OriginPlace)| {
+            let bytes = part.range.end - part.range.start;
+            let record = OriginRecord::new(&part.name, place, bytes);
+            // An origin that is missing may have changed when it returns.
+            let absent = earlier.as_ref().filter(|_| part.origin.is_absent());
+            let before = absent.and_then(|earlier| earlier.origins.get(number as usize));
+            let origin_mtime_ns = before.and_then(|before| before.origin_mtime_ns);
+            let in_use = !stale.contains(&number);
+            OriginRecord { origin_mtime_ns, in_use, ..record }
+        };
+        let origins = (0..).zip(self.parts.iter()).zip(places).map(of).collect();
+        let record = StateRecord::attached(volume, kept, self.config.choices.write, origins);
+        let record = record.ignoring_as(earlier.as_ref());
         file.store(&record.under(file.preset()))
+    }
+
+    /// Records that the flash has nothing of this volume that is older than its origin.
+    pub(super) fn note_renewed(&self, number: u32) -> Result<(), VolumeError> {
+        let Some((file, _records)) = self.records() else { return Ok(()) };
+        match file.load()? {
+            Some(record) if record.in_use => file.store(&record.using(number)),
+            _ => Ok(()),
+        }
     }
 
     /// The pages that the recovery of each page log ignores.
@@ -88,8 +115,9 @@ impl Volume {
         }
     }
 
-    /// Records a clean stop. Without an attached flash, or after the loss of a worker, the record stays as it is.
-    pub(super) fn note_stopped(&self) -> Result<(), VolumeError> {
+    /// Records a clean stop; `flushed`: whether each origin has all acknowledged writes durably. Without an attached flash, or
+    /// after the loss of a worker, the record stays as it is.
+    pub(super) fn note_stopped(&self, flushed: &[bool]) -> Result<(), VolumeError> {
         let Some((file, _records)) = self.records() else { return Ok(()) };
         let left = lock(&self.left);
         if left.len() < self.mailboxes.len() {
@@ -99,15 +127,21 @@ impl Volume {
             Some(record) if record.in_use => {
                 let dirty = left.values().any(|left| left.dirty);
                 let reached = left.values().map(|left| left.reached).collect();
-                file.store(&record.stopped(reached, dirty, self.origin_mtime()))
+                let modified: Vec<_> = self
+                    .parts
+                    .iter()
+                    .zip(flushed)
+                    .map(|(part, flushed)| modified(&part.origin).filter(|_| *flushed))
+                    .collect();
+                file.store(&record.stopped(reached, dirty, &modified))
             }
             _ => Ok(()),
         }
     }
+}
 
-    fn origin_mtime(&self) -> Option<i64> {
-        let identity = self.config.origin.identity().ok().flatten()?;
-        // Block devices have none.
-        i64::try_from(identity.mtime_ns).ok().filter(|ns| *ns != 0)
-    }
+/// The modification time of an origin; block devices have none.
+fn modified(origin: &Device) -> Option<i64> {
+    let identity = origin.identity().ok().flatten()?;
+    i64::try_from(identity.mtime_ns).ok().filter(|ns| *ns != 0)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A recording of the client requests of a volume as they arrive.
 //!
-//! While a volume is recorded, each worker has a *tap*: the sending end of its own bounded ring. Requests that do not fit
+//! While a volume of a cache is recorded, each worker has a *tap*: the sending end of its own bounded ring. Requests that do not fit
 //! are counted and lost, so a worker never waits. A recording takes the requests of all workers from the rings and sorts
 //! them by time.
 //!
@@ -12,6 +12,7 @@
 //!
 //! Why a ring a worker and not one for all: workers share nothing that they write to.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -19,9 +20,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_io::clock;
 
+use super::cache::Cache;
 use super::error::VolumeError;
 use super::tap::{Recorded, Tap};
-use super::volume::Volume;
 
 /// Requests of a worker that may wait to be taken: 2 MB, and a twentieth of a second of a million
 /// requests a second.
@@ -48,14 +49,14 @@ impl Drop for Turn {
     }
 }
 
-impl Volume {
-    /// Begins to listen.
+impl Cache {
+    /// Begins to listen to the requests of a volume, which lies in this range.
     ///
     /// # Errors
-    /// When the volume is already recorded, or a worker does not answer.
-    pub fn record(&self) -> Result<Recording, VolumeError> {
+    /// When a volume of the cache is already recorded, or a worker does not answer.
+    pub(crate) fn record_range(&self, of: Range<u64>) -> Result<Recording, VolumeError> {
         if self.recorded.swap(true, Ordering::SeqCst) {
-            let what = "this volume is being recorded; accepted: one recording at a time";
+            let what = "this cache is being recorded; accepted: one recording at a time";
             return Err(VolumeError::Refused(what.to_owned()));
         }
         let turn = Turn(Arc::clone(&self.recorded));
@@ -65,7 +66,7 @@ impl Volume {
         let (to, counter) = (Arc::new(to), Arc::clone(&lost));
         self.ask(move |worker| {
             let ring = to.get(worker.index() as usize).cloned();
-            worker.tap = ring.map(|ring| Tap::new(ring, Arc::clone(&counter), began));
+            worker.tap = ring.map(|ring| Tap::new(ring, Arc::clone(&counter), began, of.clone()));
         })?;
         Ok(Recording { rings, lost, began, waiting: Vec::new(), _turn: turn })
     }
@@ -91,9 +92,9 @@ impl Recording {
 
     /// The end: all that came until now, and how many were lost. Until this is dropped, a volume
     /// that stops waits for the listener to hear of it.
-    pub fn finish(&mut self, volume: &Volume) -> (Vec<Recorded>, u64) {
+    pub fn finish(&mut self, cache: &Cache) -> (Vec<Recorded>, u64) {
         // Workers that are gone, or too busy to answer, learn of it by themselves.
-        let _ = volume.ask(|worker| worker.tap = None);
+        let _ = cache.ask(|worker| worker.tap = None);
         self.empty_rings();
         (std::mem::take(&mut self.waiting), self.lost.load(Ordering::Relaxed))
     }
@@ -130,8 +131,10 @@ mod tests {
         let (rings_in, rings): (Vec<_>, Vec<_>) = (0..2).map(|_| sync_channel(RING)).unzip();
         let began = clock::now();
         let lost = Arc::new(AtomicU64::new(0));
-        let taps: Vec<Tap> =
-            rings_in.into_iter().map(|ring| Tap::new(ring, Arc::clone(&lost), began)).collect();
+        let taps: Vec<Tap> = rings_in
+            .into_iter()
+            .map(|ring| Tap::new(ring, Arc::clone(&lost), began, 0..100))
+            .collect();
         let turn = Turn(Arc::new(AtomicBool::new(true)));
         let mut recording = Recording { rings, lost, began, waiting: Vec::new(), _turn: turn };
         for offset in 0..100 {

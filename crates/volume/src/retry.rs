@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use larder_core::format::Wishes;
 use larder_core::request::Errno;
 
+use super::cache::{Cache, lock, spawn};
 use super::error::VolumeError;
 use super::flash::FlashDevice;
 use super::returned::{LONGEST_REST, Returned};
-use super::volume::{Volume, lock, spawn};
 
 /// How often the thread checks whether the volume has ended.
 const TURN: Duration = Duration::from_millis(100);
 
-impl Volume {
+impl Cache {
     /// Begins to try the device that failed and was released.
     pub(super) fn retry_flash(self: &Arc<Self>) {
         let rest = lock(&self.state).returned.first_rest();
@@ -91,7 +91,7 @@ impl Volume {
     }
 }
 
-fn retry(volume: &Weak<Volume>, mut rest: Duration) {
+fn retry(volume: &Weak<Cache>, mut rest: Duration) {
     loop {
         let until = Instant::now() + rest;
         while Instant::now() < until {

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The volume's state of its flash device, and the answers to `status` and `stats`.
+//! The state of the flash device of a cache, and of its origins as far as they failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use larder_core::config::Memory;
-use larder_core::desk::Requests;
 use larder_core::exec::DevId;
 use larder_core::format::Plan;
 use larder_core::request::Errno;
-use larder_core::shard::CacheStatus;
-use larder_core::stats::Counters;
-use larder_io::Device;
-use serde::Serialize;
 
-use super::config::VolumeConfig;
 use super::flash::FlashDevice;
-use super::latency::Latencies;
 use super::returned::Returned;
 
 /// A flash device that shards use, or have not released.
@@ -54,8 +46,10 @@ pub(crate) struct State {
     pub flash_errors: BTreeMap<u32, String>,
     /// Workers whose dirty data the origin refuses, with the error.
     pub origin_refuses: BTreeMap<u32, Errno>,
-    /// The operation in which the origin failed permanently.
-    pub origin_alarm: Option<String>,
+    /// The operation in which the origin of a volume failed permanently.
+    pub origin_alarms: BTreeMap<u32, String>,
+    /// Volumes that were taken out of the cache.
+    pub outside: BTreeSet<u32>,
 }
 
 impl State {
@@ -140,14 +134,12 @@ impl State {
         attached.map_or(0, |a| a.waiting.max(1))
     }
 
-    /// The alarm of the volume over this origin.
-    fn told(&self, origin: &Device) -> Option<String> {
+    /// What is wrong with flash, or with dirty data that it holds.
+    pub fn flash_alarm(&self) -> Option<String> {
         let refuses = self.origin_refuses.values().next();
         let refuses =
             refuses.map(|errno| format!("the origin refuses dirty data from flash ({errno})"));
-        let lost = || origin.may_have_lost_writes().then(|| LOST_WRITES.to_owned());
-        let flash = || self.alarm.clone().or_else(|| self.flash_errors.values().next().cloned());
-        self.origin_alarm.clone().or_else(lost).or_else(flash).or(refuses)
+        self.alarm.clone().or_else(|| self.flash_errors.values().next().cloned()).or(refuses)
     }
 
     /// The state in one word.
@@ -158,186 +150,6 @@ impl State {
             Some(attached) if attached.leaving => "detaching",
             Some(_) if suspended => "suspended",
             Some(_) => "caching",
-        }
-    }
-}
-
-/// What a worker holds for clients.
-pub(crate) struct Clients {
-    pub bytes: u64,
-    pub kept_bytes: u64,
-}
-
-/// The counters of a volume since its start.
-#[derive(Clone, Debug, Serialize)]
-pub struct Stats {
-    /// Client requests.
-    #[serde(flatten)]
-    pub requests: Requests,
-    /// Operations of the engine for them.
-    #[serde(flatten)]
-    pub counters: Counters,
-    /// Slots.
-    pub units_total: u64,
-    /// Slots in use.
-    pub units_used: u64,
-    /// Units with dirty data: none in a clean cache.
-    pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers, with client_bytes and kept_bytes.
-    pub memory_bytes: u64,
-    /// Memory of connections and of their requests in flight.
-    pub client_bytes: u64,
-    /// Buffers that workers keep for reuse.
-    pub kept_bytes: u64,
-    /// How often a request of a client waited for memory, in all volumes of the process.
-    pub memory_waits: u64,
-    /// `caching`, `pass-through`, `suspended`, `detaching` or `failed`.
-    pub state: &'static str,
-    /// Latencies of requests.
-    #[serde(skip)]
-    pub latencies: Latencies,
-    /// Whether a shard bypasses flash because an operation is overdue.
-    #[serde(skip)]
-    pub(crate) suspended: bool,
-}
-
-impl Stats {
-    pub(crate) fn new(memory: Memory) -> Self {
-        Self {
-            requests: Requests::default(),
-            counters: Counters::default(),
-            units_total: 0,
-            units_used: 0,
-            units_dirty: 0,
-            memory_bytes: memory.full_bytes(),
-            client_bytes: 0,
-            kept_bytes: 0,
-            memory_waits: 0,
-            state: "",
-            latencies: Latencies::default(),
-            suspended: false,
-        }
-    }
-
-    pub(crate) fn add(
-        &mut self,
-        requests: Requests,
-        counters: Counters,
-        cache: Option<CacheStatus>,
-        clients: Clients,
-    ) {
-        self.client_bytes += clients.bytes;
-        self.kept_bytes += clients.kept_bytes;
-        self.memory_bytes += clients.bytes + clients.kept_bytes;
-        self.requests += requests;
-        self.counters += counters;
-        if let Some(cache) = cache {
-            self.units_total += cache.units_total;
-            self.units_used += cache.units_used;
-            self.units_dirty += cache.units_dirty;
-            self.memory_bytes += cache.bitmap_bytes;
-            self.suspended |= cache.suspended;
-        }
-    }
-}
-
-/// The status of a volume.
-#[derive(Clone, Debug, Serialize)]
-pub struct Status {
-    /// Export name.
-    pub name: String,
-    /// As in [`Stats::state`].
-    pub state: &'static str,
-    /// Why the flash device failed, or the operation in which the origin failed permanently.
-    pub alarm: Option<String>,
-    /// What works in this state and what an administrator should do; none in a normal state.
-    pub advice: Option<&'static str>,
-    /// The origin.
-    pub origin: String,
-    /// Its size.
-    pub origin_bytes: u64,
-    /// The flash device, if one is attached.
-    pub flash: Option<String>,
-    /// Bytes of a unit, or of a page of a log; the following fields count these.
-    pub unit_bytes: u64,
-    /// Slots.
-    pub units_total: u64,
-    /// Slots in use.
-    pub units_used: u64,
-    /// Units with dirty data.
-    pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers, with that of clients.
-    pub memory_bytes: u64,
-    /// Worker threads.
-    pub workers: u32,
-    /// Connections.
-    pub connections: u64,
-    /// Files that are the volume, by FUSE.
-    pub files: Vec<std::path::PathBuf>,
-    /// Client requests in flight.
-    pub requests_open: u64,
-    /// The serving process.
-    pub pid: u32,
-}
-
-/// The alarm of a remote origin whose connection broke.
-const LOST_WRITES: &str = "the origin's server had acknowledged writes that were not flushed and may have lost them: every FLUSH fails until the volume is restarted";
-
-/// What works in a state and what an administrator should do.
-fn advice(word: &str, state: &State, origin: &Device) -> Option<&'static str> {
-    if state.origin_alarm.is_some() || origin.may_have_lost_writes() {
-        return Some("reads and writes work, no FLUSH succeeds; check the origin, then restart");
-    }
-    // A flash that may hold dirty data stays in use after an I/O error.
-    let owns = state.attached.as_ref().is_some_and(|a| !a.leaving);
-    let log = state.attached.as_ref().is_some_and(|a| matches!(a.flash.plan, Plan::Logs(_)));
-    let leaving = state.attached.is_some();
-    match word {
-        "failed" if owns && log => Some(
-            "writes go to the origin after --flash-dead-after, EIO for dirty data that only flash has; flash is used again when it works; otherwise: larder detach",
-        ),
-        "failed" if owns => Some(
-            "requests that need flash wait, then get EIO, until it works; without it dirty data is lost: check the device",
-        ),
-        "failed" if leaving => Some(
-            "clients are served from the origin, nothing is lost; the lost device is still busy",
-        ),
-        "failed" => Some(
-            "clients are served from the origin, nothing is lost; replace the flash: larder attach DEV",
-        ),
-        "pass-through" => Some("clients are served from the origin; to cache: larder attach DEV"),
-        "suspended" => Some("flash is bypassed until it answers; check it if this recurs"),
-        "detaching" => Some("clients are served from the origin; flash is closed when it is idle"),
-        _ => None,
-    }
-}
-
-impl Status {
-    pub(crate) fn of(
-        config: &VolumeConfig,
-        state: &State,
-        stats: &Stats,
-        requests_open: u64,
-        connections: u64,
-    ) -> Self {
-        Self {
-            name: config.name.clone(),
-            state: stats.state,
-            alarm: state.told(&config.origin),
-            advice: advice(stats.state, state, &config.origin),
-            origin: config.origin.name().to_owned(),
-            origin_bytes: config.origin.geometry().bytes,
-            flash: state.attached.as_ref().map(|a| a.flash.device.name().to_owned()),
-            unit_bytes: config.choices.cached_bytes(),
-            units_total: stats.units_total,
-            units_used: stats.units_used,
-            units_dirty: stats.units_dirty,
-            memory_bytes: stats.memory_bytes,
-            workers: config.workers,
-            connections,
-            files: Vec::new(),
-            requests_open,
-            pid: std::process::id(),
         }
     }
 }

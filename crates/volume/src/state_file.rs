@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a volume's [`StateRecord`]: `DIR/NAME.json` (design rule 10).
+//! The file of a [`StateRecord`]: `DIR/NAME.json` (design rule 10), of a volume, or of a cache that several share.
 //!
 //! Volumes without a journal read and write the file too. They write to the origin, so before they serve, every flash of
 //! the origin that an earlier run used, under this name or another in the same directory, is marked as out of use. Two
@@ -29,7 +29,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_core::format::{FORMAT, OriginPlace, StateRecord, superseded};
+use larder_core::format::{FORMAT, FORMAT_SHARED, OriginPlace, StateRecord, superseded};
 use larder_private::{Directory, Refuse, check, is_refusal};
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -42,7 +42,8 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct StateFile {
     path: PathBuf,
-    origin: OriginPlace,
+    /// Where the origins of its volumes lie.
+    origins: Vec<OriginPlace>,
     /// The file that volumes without a name had in common in earlier versions; none for a volume with a name.
     earlier: Option<PathBuf>,
     /// The preset of the volume, which a record of an attached flash names.
@@ -70,12 +71,13 @@ impl Unusable {
         Self { why: why.into(), text, refused: false }
     }
 
-    /// Whether the content mentions this origin or this flash.
-    fn concerns(&self, origin: &str, flash: Option<u64>) -> bool {
+    /// Whether the content mentions one of these origins, or this flash.
+    fn concerns(&self, origins: &[OriginPlace], flash: Option<u64>) -> bool {
         let has = |value: &str| {
             serde_json::to_string(value).is_ok_and(|quoted| self.text.contains(&quoted))
         };
-        (!origin.is_empty() && has(origin)) || flash.is_some_and(|id| has(&format!("{id:016x}")))
+        let mentions = |place: &OriginPlace| !place.resolved.is_empty() && has(&place.resolved);
+        origins.iter().any(mentions) || flash.is_some_and(|id| has(&format!("{id:016x}")))
     }
 }
 
@@ -88,19 +90,19 @@ impl StateFile {
         let safe = plain(&name);
         // Two names that differ in what is replaced must not meet.
         let tag = if safe == name { String::new() } else { tag(&name) };
-        Self { earlier, ..Self::at(dir.join(format!("{safe}{tag}.json")), origin) }
+        let origins = vec![OriginPlace { resolved: origin.to_owned(), link: None }];
+        Self { earlier, ..Self::at(dir.join(format!("{safe}{tag}.json")), &origins) }
     }
 
-    fn at(path: PathBuf, origin: &str) -> Self {
-        let origin = OriginPlace { resolved: origin.to_owned(), link: None };
-        Self { path, origin, earlier: None, preset: None, ignored: Arc::default() }
+    fn at(path: PathBuf, origins: &[OriginPlace]) -> Self {
+        let origins = origins.to_vec();
+        Self { path, origins, earlier: None, preset: None, ignored: Arc::default() }
     }
 
-    /// The same file; the user gave this link to the origin, in /dev.
+    /// The same file of volumes whose origins lie at these places, in this order.
     #[must_use]
-    pub fn linked(mut self, link: Option<String>) -> Self {
-        self.origin.link = link.map(Into::into);
-        self
+    pub fn over(self, origins: Vec<OriginPlace>) -> Self {
+        Self { origins, ..self }
     }
 
     /// The same file of a volume with this preset.
@@ -126,9 +128,9 @@ impl StateFile {
             return Ok(());
         };
         let Some(dir) = self.opened()? else { return Ok(()) };
-        let earlier = Self::at(path.clone(), &self.origin.resolved);
+        let earlier = Self::at(path.clone(), &self.origins);
         let Some(record) = self.read_other(&earlier, &dir, flash)? else { return Ok(()) };
-        if !flash.is_some_and(|id| record.names(id)) && record.origin != self.origin.resolved {
+        if !flash.is_some_and(|id| record.names(id)) && !record.is_of(&self.origins) {
             return Ok(());
         }
         let moved = dir.rename(name_in(path), self.name()).and_then(|()| dir.sync());
@@ -160,10 +162,10 @@ impl StateFile {
         &self.path
     }
 
-    /// Where its volume's origin lies.
+    /// Where the origins of its volumes lie.
     #[must_use]
-    pub fn origin(&self) -> &OriginPlace {
-        &self.origin
+    pub fn origins(&self) -> &[OriginPlace] {
+        &self.origins
     }
 
     /// The record in the file; nothing if there is no file.
@@ -218,9 +220,12 @@ impl StateFile {
             return Ok(Err(Unusable::damaged("it has more than 1MiB", text())));
         }
         Ok(match serde_json::from_slice::<StateRecord>(&bytes) {
-            Ok(record) if record.format == FORMAT => Ok(Some(record)),
+            Ok(record) if [FORMAT, FORMAT_SHARED].contains(&record.format) => Ok(Some(record)),
             Ok(record) => {
-                let why = format!("its format has version {}, not {FORMAT}", record.format);
+                let why = format!(
+                    "its format has version {}, not {FORMAT} or {FORMAT_SHARED}",
+                    record.format
+                );
                 Err(Unusable::damaged(why, text()))
             }
             Err(_) if bytes.is_empty() => Err(Unusable::damaged("it is empty", String::new())),
@@ -257,9 +262,7 @@ impl StateFile {
     ) -> Result<Option<StateRecord>, VolumeError> {
         match other.read(dir)? {
             Ok(record) => Ok(record),
-            Err(unusable)
-                if other.path == self.path || unusable.concerns(&self.origin.resolved, flash) =>
-            {
+            Err(unusable) if other.path == self.path || unusable.concerns(&self.origins, flash) => {
                 Err(other.refused(&unusable))
             }
             Err(unusable) => {
@@ -302,7 +305,7 @@ impl StateFile {
         let names = dir.names().map_err(|e| cannot(dir.path(), "read", &e))?;
         let mut found = Vec::new();
         for name in names {
-            let file = Self::at(dir.path().join(name), &self.origin.resolved);
+            let file = Self::at(dir.path().join(name), &self.origins);
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
@@ -318,14 +321,14 @@ impl StateFile {
     /// When a file cannot be read or written, or names a flash that may hold dirty data: nothing is written then.
     pub fn put_out_of_use(&self, keeps: Option<u64>) -> Result<(), VolumeError> {
         let own = |file: &Self| file.path == self.path;
-        match superseded(self.all_here(keeps)?, own, &self.origin.resolved, keeps) {
+        match superseded(self.all_here(keeps)?, own, &self.origins, keeps) {
             Ok(records) => records.iter().try_for_each(|(file, record)| file.store(record)),
             Err(dirty) => {
                 let (file, record) = *dirty;
                 Err(VolumeError::Refused(format!(
                     "origin {}: flash {} may hold dirty data of it, as {} records; start with that flash and its \
                      preset, and run `larder detach`; or remove that file to lose the data",
-                    Self::in_one_line(&record.origin),
+                    Self::in_one_line(&record.origins_in_words()),
                     Self::in_one_line(&record.volume),
                     file.path.display()
                 )))

@@ -3,6 +3,7 @@
 //!
 //! Invariants: a worker never waits here; what does not fit is counted and lost.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -46,6 +47,8 @@ pub(crate) struct Tap {
     lost: Arc<AtomicU64>,
     /// The time when the recording began.
     began: Nanos,
+    /// What is recorded: the places of a volume, which begins at its offset 0.
+    of: Range<u64>,
 }
 
 /// Sends a request to the recording, if there is one.
@@ -59,9 +62,14 @@ pub(crate) fn tell(tap: &mut Option<Tap>, now: Nanos, kind: Kind, offset: u64, l
 }
 
 impl Tap {
-    /// The sending end of a ring, with the time when the recording began.
-    pub fn new(ring: SyncSender<Recorded>, lost: Arc<AtomicU64>, began: Nanos) -> Self {
-        Self { ring, lost, began }
+    /// The sending end of a ring, with the time when the recording began, of the requests in a range.
+    pub fn new(
+        ring: SyncSender<Recorded>,
+        lost: Arc<AtomicU64>,
+        began: Nanos,
+        of: Range<u64>,
+    ) -> Self {
+        Self { ring, lost, began, of }
     }
 
     /// Sends a request; returns whether the recording still exists.
@@ -71,6 +79,10 @@ impl Tap {
             Kind::Write { .. } => true,
             Kind::Flush | Kind::Trim { .. } | Kind::Zero { .. } => return true,
         };
+        if !self.of.contains(&offset) {
+            return true;
+        }
+        let offset = offset - self.of.start;
         let at_us = now.saturating_sub(self.began) / 1000;
         // A request has at most megabytes.
         let len_bytes = u32::try_from(len).unwrap_or(u32::MAX);
@@ -96,8 +108,11 @@ mod tests {
     fn what_does_not_fit_is_counted_and_who_has_gone_is_told_nothing_more() {
         let (ring, from) = sync_channel(2);
         let lost = Arc::new(AtomicU64::new(0));
-        let mut tap = Some(Tap { ring, lost: Arc::clone(&lost), began: 5_000 });
-        let say = |tap: &mut Option<Tap>, kind, offset| tell(tap, 3_005_000, kind, offset, 512);
+        let of = 4096..8192;
+        let mut tap = Some(Tap { ring, lost: Arc::clone(&lost), began: 5_000, of });
+        let say = |tap: &mut Option<Tap>, kind, at: u64| tell(tap, 3_005_000, kind, 4096 + at, 512);
+        tell(&mut tap, 3_005_000, Kind::Read, 0, 512);
+        tell(&mut tap, 3_005_000, Kind::Read, 8192, 512);
         say(&mut tap, Kind::Read, 0);
         say(&mut tap, Kind::Flush, 0);
         say(&mut tap, Kind::Trim { fua: false }, 512);

@@ -12,8 +12,8 @@ use std::path::Path;
 
 use larder_core::format::label::{Found, Label};
 use larder_core::format::{
-    Asked, Decision, Kept, LogsKept, OriginFacts, Plan, Records, StateRecord, Used, Warm, WhyCold,
-    Wishes, admit,
+    Asked, AskedOrigin, Decision, Kept, LogsKept, OriginFacts, OriginRecord, Plan, Records,
+    StateRecord, Used, Warm, WhyCold, Wishes, admit,
 };
 use larder_io::{Access, DevSpec, Device};
 
@@ -27,19 +27,20 @@ pub(super) fn verdict(
     plan: &Plan,
     used: u64,
     record: Option<&StateRecord>,
-    origin: OriginFacts,
+    origins: &[OriginFacts],
 ) -> String {
     if !label.keeps_metadata() {
         return format!("starts cold: {}", WhyCold::NoJournal);
     }
+    // A check knows no other origins than the recorded ones.
+    let origin = |facts: &OriginFacts| AskedOrigin { facts: *facts, place: None };
+    let origins: Vec<AskedOrigin<'_>> = origins.iter().map(origin).collect();
     let asked = Asked {
         plan,
         device: size_of(device),
         write: Used::last(label, record),
         wishes: Wishes::default(),
-        origin,
-        // A check knows no other origin than the recorded one.
-        place: None,
+        origins: &origins,
         records: Some(Records { own: record, naming: record }),
     };
     match admit(&Found::Label(label.clone()), &asked, &Raw(device)) {
@@ -49,22 +50,34 @@ pub(super) fn verdict(
             format!("starts cold: {}", unclosed_logs(n))
         }
         Decision::Warm(_) if used == 0 => "starts cold: it holds nothing".to_owned(),
-        Decision::Warm(_) => "starts warm".to_owned(),
+        Decision::Warm(Warm { stale, .. }) => {
+            let name = |number: u32| record.and_then(|of| of.origins.get(number as usize));
+            let cold = stale.iter().map(|(number, why)| {
+                let name = name(*number).map_or("", |of| &of.name);
+                format!("; cold for the volume '{name}': {why}")
+            });
+            format!("starts warm{}", cold.collect::<String>())
+        }
     }
 }
 
 /// The origin that a state record describes, as it is; or as the record describes it, with the reason why it was not
 /// read.
-pub(super) fn origin_facts(record: &StateRecord) -> (OriginFacts, Option<String>) {
-    let recorded = OriginFacts { bytes: record.origin_bytes, modified_ns: record.origin_mtime_ns };
+pub(super) fn origin_facts(record: &OriginRecord) -> (OriginFacts, Option<String>) {
     let path = Path::new(&record.origin);
     if !path.is_absolute() {
-        return (recorded, Some("a check does not connect to servers".to_owned()));
+        let why = "a check does not connect to servers".to_owned();
+        return (as_recorded(record), Some(why));
     }
     match Device::open(&DevSpec::Path(path.to_owned()), Access::ReadOnly) {
         Ok(origin) => (facts(&origin), None),
-        Err(e) => (recorded, Some(e.to_string())),
+        Err(e) => (as_recorded(record), Some(e.to_string())),
     }
+}
+
+/// An origin as its record describes it.
+pub(super) fn as_recorded(record: &OriginRecord) -> OriginFacts {
+    OriginFacts { bytes: record.origin_bytes, modified_ns: record.origin_mtime_ns }
 }
 
 /// What a decision needs to know of an open origin.

@@ -36,7 +36,7 @@ use larder_core::format::{StateRecord, Wishes};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
-use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig};
+use larder_volume::{CacheConfig, FlashDevice, StateFile, Volume};
 use tempfile::TempDir;
 
 use self::metadata::{Crash, Metadata, NAME};
@@ -130,10 +130,9 @@ impl Rig {
         let (origin, flash) = (open(&self.origin)?, open(&self.flash)?);
         let shape = Shape::new(origin.geometry().bytes, self.choices.unit_bytes, 1);
         let flash = FlashDevice::prepare(flash, None, shape, &self.choices, Wishes::default())?;
-        let volume = Volume::start(VolumeConfig {
-            name: NAME.to_owned(),
+        let volume = Volume::start(CacheConfig {
             state: Some(self.state()),
-            ..VolumeConfig::of(origin, self.choices.clone(), 1)
+            ..CacheConfig::of(origin, self.choices.clone(), 1).named(NAME)
         })?;
         let served = Served { volume };
         served.volume.attach(flash)?;

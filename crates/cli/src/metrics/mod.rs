@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_front::listen::bind_tcp;
-use larder_volume::{Volume, VolumeError};
+use larder_volume::{Cache, Stats, Status, VolumeError};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use self::table::{Sample, Snapshot};
+use self::table::{Named, Of, Sample, Snapshot};
 
 pub use self::http::Server;
 
@@ -33,14 +33,14 @@ pub fn bind(address: &str) -> Result<TcpListener, VolumeError> {
 }
 
 /// Serves the volumes' metrics until dropped.
-pub fn serve(listener: TcpListener, volumes: Vec<Arc<Volume>>) -> Result<Server, VolumeError> {
+pub fn serve(listener: TcpListener, caches: Vec<Arc<Cache>>) -> Result<Server, VolumeError> {
     let last: Mutex<Option<(Instant, String)>> = Mutex::new(None);
     let body = move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((at, text)) if at.elapsed() < FRESH => text.clone(),
             _ => {
-                let text = text(&volumes);
+                let text = text(&caches);
                 *last = Some((Instant::now(), text.clone()));
                 text
             }
@@ -49,17 +49,32 @@ pub fn serve(listener: TcpListener, volumes: Vec<Arc<Volume>>) -> Result<Server,
     Server::start(listener, body).map_err(VolumeError::Thread)
 }
 
-/// All metrics of all volumes.
-fn text(volumes: &[Arc<Volume>]) -> String {
-    let sample = |volume: &Arc<Volume>| {
-        let sample =
-            volume.status().and_then(|status| Ok(Sample { status, stats: volume.stats()? }));
-        (volume.config().name.clone(), sample.ok())
-    };
+/// All metrics of all caches and volumes.
+fn text(caches: &[Arc<Cache>]) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot(volumes.iter().map(sample).collect())));
+    let samples = caches.iter().flat_map(samples).collect();
+    registry.register_collector(Box::new(Snapshot(samples)));
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = encode(&mut text, &registry);
     text
+}
+
+/// A volume with its own cache; or a cache, and the volumes that share it.
+fn samples(cache: &Arc<Cache>) -> Vec<Named> {
+    let sample = |status: Result<Status, VolumeError>, stats: Result<Stats, VolumeError>| {
+        Some(Sample { status: status.ok()?, stats: stats.ok()? })
+    };
+    let volumes = cache.volumes();
+    let shared = volumes.len() > 1;
+    let whole = shared.then(|| {
+        let name = cache.config().name.clone();
+        Named { name, of: Of::Cache, sample: sample(cache.status(), cache.stats()) }
+    });
+    let each = volumes.iter().map(|volume| Named {
+        name: volume.name().to_owned(),
+        of: if shared { Of::Volume } else { Of::Both },
+        sample: sample(volume.status(), volume.stats()),
+    });
+    whole.into_iter().chain(each).collect()
 }

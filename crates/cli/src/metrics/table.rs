@@ -2,7 +2,9 @@
 //! Every metric: its name, what it is, and where in a snapshot it stands.
 //!
 //! Invariants: names end in their unit; counters are written with `_total` behind it, as the
-//! format wants. All have the label `volume`, except that of the build.
+//! format wants. All have the label `volume`, except that of the build. Where several volumes share a cache, each metric is
+//! either that of a volume or that of the cache, under its name, so that no sum counts anything twice; only state and alarm are
+//! given for both.
 
 use std::fmt::Error;
 
@@ -11,6 +13,25 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
+/// What a sample is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// A volume with a cache of its own.
+    Both,
+    /// A volume that shares its cache.
+    Volume,
+    /// A cache that volumes share.
+    Cache,
+}
+
+/// A volume or cache; one that does not answer has no sample.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub name: String,
+    pub of: Of,
+    pub sample: Option<Sample>,
+}
+
 /// The status and the counters of one volume.
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -18,9 +39,9 @@ pub(super) struct Sample {
     pub stats: Stats,
 }
 
-/// All volumes by name; one that does not answer has no sample.
+/// All volumes and shared caches.
 #[derive(Debug)]
-pub(super) struct Snapshot(pub Vec<(String, Option<Sample>)>);
+pub(super) struct Snapshot(pub Vec<Named>);
 
 /// Where a metric's value is.
 enum Value {
@@ -35,7 +56,8 @@ enum Value {
 use Value::{Counter, Gauge, Latency, State};
 
 /// States, as [`Stats::state`] names them.
-const STATES: [&str; 5] = ["caching", "pass-through", "suspended", "detaching", "failed"];
+const STATES: [&str; 7] =
+    ["caching", "pass-through", "suspended", "detaching", "failed", "outside", "missing"];
 
 /// Name, value, and a line of help.
 const METRICS: &[(&str, Value, &str)] = &[
@@ -174,7 +196,7 @@ impl Collector for Snapshot {
         build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
         let help = "1 when the volume is served and answers";
         let mut up = encoder.encode_descriptor("larder_up", help, None, MetricType::Gauge)?;
-        for (name, sample) in &self.0 {
+        for Named { name, sample, .. } in &self.0 {
             let labels = [("volume", name.as_str())];
             up.encode_family(&labels)?.encode_gauge(&i64::from(sample.is_some()))?;
         }
@@ -185,13 +207,42 @@ impl Collector for Snapshot {
                 Latency => MetricType::Histogram,
             };
             let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
-            for (volume, sample) in &self.0 {
-                if let Some(sample) = sample {
+            for Named { name: volume, of, sample } in &self.0 {
+                if let Some(sample) = sample.as_ref().filter(|_| applies(name, *of)) {
                     one(&mut metric, value, volume, sample)?;
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// Metrics of volumes that share a cache. All others are those of the cache.
+const OF_VOLUMES: &[&str] = &[
+    "larder_reads",
+    "larder_read_hits",
+    "larder_writes",
+    "larder_write_hits",
+    "larder_read_bytes",
+    "larder_write_bytes",
+    "larder_units_used",
+    "larder_units_dirty",
+    "larder_origin_bytes",
+    "larder_connections",
+    "larder_files",
+    "larder_requests_open",
+    "larder_request_seconds",
+];
+/// Metrics of both.
+const OF_BOTH: &[&str] = &["larder_alarm", "larder_state"];
+
+fn applies(metric: &str, of: Of) -> bool {
+    let is_volumes = OF_VOLUMES.contains(&metric);
+    match of {
+        Of::Both => true,
+        _ if OF_BOTH.contains(&metric) => true,
+        Of::Volume => is_volumes,
+        Of::Cache => !is_volumes,
     }
 }
 

@@ -19,7 +19,8 @@ use larder_io::{DevSpec, whole_path};
 use larder_volume::VolumeError;
 
 use super::args::ServeArgs;
-use super::open::Checked;
+use super::config::Plan;
+use super::open::{Checked, Way};
 
 /// A thing that there is once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,12 +38,13 @@ enum Thing {
 /// Refuses devices and places that are given twice.
 pub fn check(volumes: &[Checked]) -> Result<()> {
     let mut seen = HashMap::new();
-    for volume in volumes {
-        let args = &volume.plan.args;
-        let devices = [("origin", args.origin.as_ref()), ("flash", args.flash.as_ref())];
-        for (role, device) in devices {
+    for checked in volumes {
+        let origins = checked.plan.volumes().iter();
+        let origins = origins.map(|volume| ("origin", volume, volume.args.origin.as_ref()));
+        let flash = ("flash", &checked.plan, checked.plan.args.flash.as_ref());
+        for (role, of, device) in origins.chain([flash]) {
             let Some(device) = device else { continue };
-            let whose = whose(volume, role);
+            let whose = whose(of, role);
             let Some(thing) = device_thing(device) else { continue };
             if let Some(other) = seen.insert(thing, whose.clone()) {
                 return Err(VolumeError::Refused(format!(
@@ -56,15 +58,22 @@ pub fn check(volumes: &[Checked]) -> Result<()> {
 }
 
 /// Refuses places where the server cannot listen.
-pub fn check_places(volume: &Checked, mounter: &dyn Mounter) -> Result<()> {
-    let look = || {
-        make_home(&volume.control)?;
-        listen::check(&ListenSpec::Unix(volume.control.clone()), mounter)
-            .map_err(|e| named(e, volume.plan.args.control.is_none()))?;
-        let mut listeners = volume.plan.args.listen.iter();
+pub fn check_places(checked: &Checked, mounter: &dyn Mounter) -> Result<()> {
+    let look = |plan: &Plan, way: &Way| {
+        make_home(&way.control)?;
+        listen::check(&ListenSpec::Unix(way.control.clone()), mounter)
+            .map_err(|e| named(e, plan.args.control.is_none()))?;
+        let mut listeners = plan.args.listen.iter();
         listeners.try_for_each(|listen| listen::check(&listen.spec, mounter))
     };
-    look().map_err(|e: VolumeError| volume.plan.locate(e.into()))
+    reached(checked)
+        .try_for_each(|(plan, way)| look(plan, way).map_err(|e: VolumeError| plan.locate(e.into())))
+}
+
+/// The volumes of a cache, and the cache itself if they share it, with how each is reached.
+fn reached(checked: &Checked) -> impl Iterator<Item = (&Plan, &Way)> {
+    let own = checked.own_way.iter().map(|way| (&checked.plan, way));
+    checked.plan.volumes().iter().zip(&checked.ways).chain(own)
 }
 
 /// Adds to the error of a default control socket that is taken that --name gives another.
@@ -78,9 +87,9 @@ fn named(error: VolumeError, is_default: bool) -> VolumeError {
 }
 
 /// A role, and its volume where there are several.
-fn whose(volume: &Checked, what: &str) -> String {
-    match volume.plan.several {
-        true => format!("{what} of {}", volume.plan.title()),
+fn whose(plan: &Plan, what: &str) -> String {
+    match plan.several {
+        true => format!("{what} of {}", plan.title()),
         false => what.to_owned(),
     }
 }
@@ -89,20 +98,21 @@ fn whose(volume: &Checked, what: &str) -> String {
 /// export; a file is one volume.
 fn sockets(volumes: &[Checked]) -> Result<()> {
     let mut seen: HashMap<Thing, (String, Option<usize>)> = HashMap::new();
-    for (index, volume) in volumes.iter().enumerate() {
-        let args = &volume.plan.args;
+    let all: Vec<(&Plan, &Way)> = volumes.iter().flat_map(reached).collect();
+    for (index, (plan, way)) in all.iter().enumerate() {
+        let args = &plan.args;
         let listeners = args.listen.iter().map(|Listen { spec, .. }| {
             let sharer = (!matches!(spec, ListenSpec::Fuse(_))).then_some(index);
             (listener_thing(spec), "listen", sharer)
         });
-        let control = (path_thing(&volume.control), "control", None);
+        let control = (path_thing(&way.control), "control", None);
         for (thing, flag, sharer) in listeners.chain([control]) {
-            let whose = whose(volume, &format!("--{flag}"));
+            let whose = whose(plan, &format!("--{flag}"));
             let shown = shown(&thing);
             let Some((other, by)) = seen.insert(thing, (whose.clone(), sharer)) else { continue };
             let shared = by.zip(sharer).is_some_and(|(a, b)| a != b);
-            let sharing = by.filter(|_| shared).and_then(|by| volumes.get(by));
-            if let Some(flag) = sharing.and_then(|other| differing(&other.plan.args, args)) {
+            let sharing = by.filter(|_| shared).and_then(|by| all.get(by));
+            if let Some(flag) = sharing.and_then(|(other, _)| differing(&other.args, args)) {
                 return Err(VolumeError::Usage(format!(
                     "{shown}: shared by volumes with different {flag}; accepted: the same for all of them"
                 ))

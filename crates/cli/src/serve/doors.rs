@@ -19,7 +19,7 @@ use larder_front::socket::Rights;
 use larder_nbd::uri::Address;
 use larder_volume::{Volume, VolumeError};
 
-use super::served::Served;
+use super::served::{Entry, Served};
 use crate::metrics;
 use crate::out::{Priority, say, tell};
 
@@ -50,30 +50,30 @@ impl Doors {
         mounter: &Arc<dyn Mounter>,
     ) -> Result<Self> {
         let mut controls = Vec::new();
-        for s in served {
-            let rules = Rules { readers: s.readers, restricted };
-            let control = Control::start(&s.control, rules, Arc::clone(&s.volume));
-            controls.push(control.map_err(|e| s.plan.locate(e.into()))?);
+        for (target, way, plan) in served.iter().flat_map(Served::targets) {
+            let rules = Rules { readers: way.readers, restricted };
+            let control = Control::start(&way.control, rules, target);
+            controls.push(control.map_err(|e| plan.locate(e.into()))?);
         }
         let mut listeners = Vec::new();
         for (spec, sharers) in shared(served) {
-            let export = |(s, grant): &Sharer<'_>| Export::of(&s.volume).granting(*grant);
+            let export = |(s, grant): &Sharer<'_>| Export::of(s.volume).granting(*grant);
             let exports = sharers.iter().map(export).collect();
             let exports = Exports::new(exports).map_err(|e| VolumeError::Usage(e.to_string()))?;
             let names = exports.iter().map(|e| e.name.clone()).collect();
             let writable = exports.iter().any(|e| !e.read_only);
-            let sharers: Vec<&Served> = sharers.into_iter().map(|(s, _)| s).collect();
-            let volumes = sharers.iter().map(|s| Arc::clone(&s.volume)).collect();
+            let sharers: Vec<Entry<'_>> = sharers.into_iter().map(|(s, _)| s).collect();
+            let volumes = sharers.iter().map(|s| Arc::clone(s.volume)).collect();
             let (volumes, exports) = (Arc::new(volumes), Arc::new(exports));
             let mode = sharers.first().and_then(|s| s.plan.args.listen_mode);
             let rights = Rights { mode, group: None };
-            let secure = sharers.first().and_then(|s| s.secure.clone());
+            let secure = sharers.first().and_then(|s| s.way.secure.clone());
             let door = Door::open(spec, volumes, exports, secure, rights, mounter)?;
             let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
             listeners.push(Open { door, exports: names, known, writable });
         }
-        let volumes = || served.iter().map(|s| Arc::clone(&s.volume)).collect();
-        let metrics = metrics.map(|at| metrics::serve(at, volumes())).transpose()?;
+        let caches = || served.iter().map(|s| Arc::clone(&s.cache)).collect();
+        let metrics = metrics.map(|at| metrics::serve(at, caches())).transpose()?;
         Ok(Self { _controls: controls, listeners, metrics })
     }
 
@@ -108,13 +108,22 @@ impl Doors {
 }
 
 /// A volume of a listener, and what its clients may do.
-type Sharer<'a> = (&'a Served, Grant);
+type Sharer<'a> = (Entry<'a>, Grant);
 
 /// Each listener with the volumes that name it, in the order of their first naming.
 fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<Sharer<'_>>)> {
     let mut listeners: Vec<(&ListenSpec, Vec<Sharer<'_>>)> = Vec::new();
-    for s in served {
+    for s in served.iter().flat_map(Served::entries) {
+        let is_missing = s.volume.origin().is_absent();
         for Listen { grant, spec } in &s.plan.args.listen {
+            // A file needs a volume at once; clients of a socket are refused by its name.
+            if is_missing && matches!(spec, ListenSpec::Fuse(_)) {
+                tracing::warn!(
+                    "{}: {spec} is not there while its origin is missing",
+                    s.plan.title()
+                );
+                continue;
+            }
             match listeners.iter_mut().find(|(known, _)| *known == spec) {
                 Some((_, sharers)) => sharers.push((s, *grant)),
                 None => listeners.push((spec, vec![(s, *grant)])),

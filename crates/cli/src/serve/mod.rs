@@ -29,12 +29,13 @@ use larder_core::buf::keep_by_default;
 use larder_front::fuse::PAYLOAD_BYTES;
 use larder_front::fuse::mounter::Mounter;
 use larder_front::listen::ListenSpec;
-use larder_io::rough_size;
+use larder_io::{Device, rough_size};
 use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
-use larder_volume::{Volume, VolumeConfig};
+use larder_volume::{Cache, CacheConfig, VolumeConfig};
 
 use self::args::ServeArgs;
 use self::capabilities::OF_SERVER;
+use self::config::Plan;
 use self::doors::Doors;
 use self::helper::Helper;
 use self::open::{Checked, Opened};
@@ -77,35 +78,41 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
 
 /// Starts the helper, with the privileges of this process, and drops those that the server does not use.
 fn start_helper(checked: &[Checked]) -> Result<Arc<Helper>> {
-    let args = || checked.iter().map(|c| &c.plan.args);
-    let helper = Helper::start(args().flat_map(|args| &args.listen))?;
-    if !args().any(|args| args.unrestricted) {
+    let volumes = checked.iter().flat_map(|c| c.plan.volumes());
+    let helper = Helper::start(volumes.flat_map(|volume| &volume.args.listen))?;
+    if !checked.iter().any(|c| c.plan.args.unrestricted) {
         capabilities::bound(OF_SERVER);
         capabilities::keep(OF_SERVER).context("cannot drop capabilities")?;
     }
     Ok(Arc::new(helper))
 }
 
-/// Starts a volume and begins to cache.
+/// Starts a cache with its volumes, and begins to cache.
 fn start(opened: Opened, budget: &Budget) -> Result<Served> {
     opened.announce();
-    let Opened { checked, origin, flash, mut made } = opened;
-    let Checked { plan, choices, limits, workers, control, readers, secure, state, .. } = checked;
+    let Opened { checked, origins, flash, mut made } = opened;
+    let Checked { plan, choices, limits, workers, ways, own_way, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
         let clients = plan.args.limits.clients(budget);
-        let config = VolumeConfig { name, origin, choices, limits, workers, state, clients };
-        let volume = Volume::start(config)?;
+        let volume = |(plan, origin): (&Plan, Device)| {
+            let (name, share) = (plan.args.name.clone(), plan.member.share()?);
+            Ok(VolumeConfig { name, origin, share })
+        };
+        let volumes = plan.volumes().iter().zip(origins).map(volume).collect::<Result<Vec<_>>>()?;
+        let config = CacheConfig { name, volumes, choices, limits, workers, state, clients };
+        let cache = Cache::start(config)?;
         match flash {
-            Some(flash) => volume.attach(flash)?,
+            Some(flash) => cache.attach(flash)?,
             // Writes continue without the flash of an earlier run, whose content is then out of date.
-            None => volume.mark_out_of_use()?,
+            None => cache.mark_out_of_use()?,
         }
-        Ok::<_, anyhow::Error>(volume)
+        Ok::<_, anyhow::Error>(cache)
     };
-    let volume = run().map_err(|e| plan.locate(e))?;
+    let cache = run().map_err(|e| plan.locate(e))?;
     made.iter_mut().for_each(open::Made::keep);
-    Ok(Served { plan, control, readers, secure, volume })
+    let volumes = cache.volumes();
+    Ok(Served { plan, ways, own_way, cache, volumes })
 }
 
 /// The memory of the clients of all volumes.
@@ -122,7 +129,8 @@ fn check_memory(opened: &[Opened], budget: &Budget) -> Result<()> {
     let sum = |bytes: fn(&larder_core::config::Memory) -> u64| {
         opened.iter().map(|o| bytes(&o.memory())).fold(0, u64::saturating_add)
     };
-    let listens = opened.iter().flat_map(|o| &o.checked.plan.args.listen).map(|l| &l.spec);
+    let volumes = opened.iter().flat_map(|o| o.checked.plan.volumes());
+    let listens = volumes.flat_map(|volume| &volume.args.listen).map(|l| &l.spec);
     let others = [budget.bound_bytes(), fuse_bytes(listens), PROGRAM_BYTES];
     let worst = others.into_iter().fold(sum(|m| m.worst_bytes()), u64::saturating_add);
     tell!(

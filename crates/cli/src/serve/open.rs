@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume before it starts: its settings checked, then its devices open.
+//! A cache with its volumes before it starts: settings checked, then devices open.
 //!
 //! Invariants: nothing is written to a device here. A flash file that a failed start created
 //! is removed: the next start would find it with another size.
@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use larder_core::config::{Choices, DEFAULT_PRESET, Durability, Limits, Memory, preset};
-use larder_core::format::{DeviceSize, Plan as LayoutPlan, Wishes};
+use larder_core::format::{DeviceSize, OriginPlace, Plan as LayoutPlan, Wishes};
+use larder_core::request::Errno;
 use larder_core::shape::Shape;
+use larder_core::volumes::Volumes;
 use larder_front::listen::Secure;
 use larder_io::{
     Access, DevSpec, Device, OpenError, Privacy, ServerBounds, format_size, rough_size,
@@ -31,24 +33,47 @@ use crate::workers::workers;
 /// How long a start waits for the lock of a device.
 const LOCK_BOUND: Duration = Duration::from_secs(2);
 
-/// A volume whose settings are checked.
+/// A cache whose settings are checked.
 pub struct Checked {
     pub plan: Plan,
     pub choices: Choices,
     pub limits: Limits,
     pub remote: ServerBounds,
-    pub secure: Option<Secure>,
     pub workers: u32,
-    pub control: PathBuf,
-    /// The group whose members may read the state and the counters.
-    pub readers: Option<u32>,
+    /// How its volumes are reached, in their order.
+    pub ways: Vec<Way>,
+    /// How the cache is reached, if volumes share it.
+    pub own_way: Option<Way>,
     /// Its preset.
     pub preset: Preset,
     /// The file that records whether the flash may be used.
     pub state: Option<StateFile>,
 }
 
-/// The preset of a volume.
+/// How a volume or a cache is reached.
+pub struct Way {
+    pub control: PathBuf,
+    /// The group whose members may read the state and the counters.
+    pub readers: Option<u32>,
+    /// The TLS of clients.
+    pub secure: Option<Secure>,
+}
+
+impl Way {
+    fn of(plan: &Plan) -> Result<Self> {
+        let args = &plan.args;
+        let of = || {
+            let secure = args.tls.secure()?;
+            let default = || default_control(&args.name);
+            let control = args.control.clone().map_or_else(default, Ok)?;
+            let readers = args.control_group.as_deref().map(group).transpose()?;
+            Ok(Self { control, readers, secure })
+        };
+        of().map_err(|e| plan.locate(e))
+    }
+}
+
+/// The preset of a cache.
 pub struct Preset {
     pub name: String,
     /// It was not given, and differs from the default: the state file names it.
@@ -72,7 +97,7 @@ impl Preset {
             Err(VolumeError::StateDirectory { .. }) if args.state.is_none() => None,
             record => record?,
         };
-        let record = record.filter(|record| record.in_use && record.is_of(file.origin()));
+        let record = record.filter(|record| record.in_use && record.is_of(file.origins()));
         let name = record.and_then(|record| record.preset).unwrap_or_else(|| DEFAULT_PRESET.into());
         if preset(&name).is_none() {
             let why = format!(
@@ -86,23 +111,11 @@ impl Preset {
     }
 }
 
-/// The settings of a volume, checked.
-struct Settings {
-    choices: Choices,
-    limits: Limits,
-    remote: ServerBounds,
-    secure: Option<Secure>,
-    workers: u32,
-    control: PathBuf,
-    readers: Option<u32>,
-    preset: Preset,
-    state: Option<StateFile>,
-}
-
-/// A volume whose devices are open.
+/// A cache whose devices are open.
 pub struct Opened {
     pub checked: Checked,
-    pub origin: Device,
+    /// Of its volumes, in their order.
+    pub origins: Vec<Device>,
     pub flash: Option<FlashDevice>,
     pub made: Option<Made>,
 }
@@ -128,18 +141,18 @@ impl Drop for Made {
 impl Checked {
     /// Checks the settings; opens no device.
     pub fn new(plan: Plan) -> Result<Self> {
+        let ways = plan.volumes().iter().map(Way::of).collect::<Result<Vec<_>>>()?;
+        let own_way = plan.is_shared().then(|| Way::of(&plan)).transpose()?;
         let args = &plan.args;
         let settings = || {
-            let state = state_file(args);
+            let state = state_file(&plan);
             let preset = Preset::of(args, state.as_ref().ok())?;
-            let choices = durable(choices(&preset.name, &args.choices)?, args)?;
+            let choices = durable(choices(&preset.name, &args.choices)?, &plan)?;
             let limits = args.limits.limits()?;
-            if limits.ram_bytes > 0 && choices.log().is_some() {
-                let why = "a page log has no tier of RAM; accepted: 0, or a preset with units";
-                bail!(BadSetting::new("ram", why));
+            if choices.log().is_some() {
+                check_log(&plan, &preset, limits.ram_bytes)?;
             }
             let remote = args.limits.remote()?;
-            let secure = args.tls.secure()?;
             if args.flash.is_none() && (args.flash_size.is_some() || args.format || args.adopt) {
                 bail!("--flash-size, --format and --adopt: need --flash DEV");
             }
@@ -148,47 +161,92 @@ impl Checked {
                      accepted with write-back caches (--preset prwc or face)";
                 bail!(BadSetting::new("adopt", why));
             }
-            let default = || default_control(&args.name);
-            let control = args.control.clone().map_or_else(default, Ok)?;
-            let readers = args.control_group.as_deref().map(group).transpose()?;
             let workers = workers(args.workers)?;
             let state = needed(state, args, &choices)?.map(|file| file.under(&preset.name));
-            Ok(Settings {
-                choices,
-                limits,
-                remote,
-                secure,
-                workers,
-                control,
-                readers,
-                preset,
-                state,
-            })
+            Ok((choices, limits, remote, workers, preset, state))
         };
-        let settings = settings().map_err(|e| plan.locate(e))?;
-        let Settings { choices, limits, remote, secure, workers, control, readers, preset, state } =
-            settings;
-        Ok(Self { plan, choices, limits, remote, secure, workers, control, readers, preset, state })
+        let (choices, limits, remote, workers, preset, state) =
+            settings().map_err(|e| plan.locate(e))?;
+        Ok(Self { plan, choices, limits, remote, workers, ways, own_way, preset, state })
     }
 
     /// Opens its devices.
     pub fn open(self) -> Result<Opened> {
-        let args = &self.plan.args;
-        let devices = || {
-            let origin = args.origin.as_ref();
-            let origin = origin.ok_or(BadSetting::new("origin", "is missing; accepted: DEV"))?;
-            if self.choices.write.flash_keeps() && args.flash.is_none() {
-                let why = "is missing; with write-back it may hold dirty data";
-                bail!(BadSetting::new("flash", why));
-            }
-            let origin = open_device(origin, Privacy::Any, self.remote)?;
-            let bytes = origin.geometry().bytes;
-            let shape = self.choices.shape(bytes, self.workers);
-            let (flash, made) = open_flash(args, shape, &self.choices)?;
-            Ok((origin, flash, made))
+        let (plan, args) = (&self.plan, &self.plan.args);
+        if self.choices.write.flash_keeps() && args.flash.is_none() {
+            let why = "is missing; with write-back it may hold dirty data";
+            return Err(plan.locate(BadSetting::new("flash", why).into()));
+        }
+        let open = |(number, volume): (usize, &Plan)| {
+            open_origin(volume, self.remote, self.state.as_ref(), number)
+                .map_err(|e| volume.locate(e))
         };
-        let (origin, flash, made) = devices().map_err(|e| self.plan.locate(e))?;
-        Ok(Opened { checked: self, origin, flash, made })
+        let origins = plan.volumes().iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
+        let bytes = space(&origins, &self.choices, self.workers);
+        let shape = self.choices.shape(bytes, self.workers);
+        let opened = open_flash(args, shape, &self.choices).map_err(|e| plan.locate(e));
+        let (flash, made) = opened?;
+        Ok(Opened { checked: self, origins, flash, made })
+    }
+}
+
+/// Refuses what a page log does not have.
+fn check_log(plan: &Plan, preset: &Preset, ram_bytes: u64) -> Result<()> {
+    if ram_bytes > 0 {
+        let why = "a page log has no tier of RAM; accepted: 0, or a preset with units";
+        bail!(BadSetting::new("ram", why));
+    }
+    if plan.is_shared() {
+        let why = "a page log has one volume; accepted for volumes that share a cache: a preset with units";
+        bail!(BadSetting::of("preset", &preset.name, why));
+    }
+    Ok(())
+}
+
+/// Bytes of the space of all volumes.
+fn space(origins: &[Device], choices: &Choices, workers: u32) -> u64 {
+    let sizes: Vec<u64> = origins.iter().map(|origin| origin.geometry().bytes).collect();
+    Volumes::placed(&sizes, choices.shape(0, workers).stripe_bytes()).bytes()
+}
+
+/// Opens the origin of a volume. One that may be missing, and is, has the size that the state file records.
+fn open_origin(
+    volume: &Plan,
+    remote: ServerBounds,
+    state: Option<&StateFile>,
+    number: usize,
+) -> Result<Device> {
+    let origin = volume.args.origin.as_ref();
+    let origin = origin.ok_or(BadSetting::new("origin", "is missing; accepted: DEV"))?;
+    let error = match open_device(origin, Privacy::Any, remote) {
+        Ok(device) => return Ok(device),
+        Err(error) if !volume.member.may_be_missing || !is_missing(&error) => {
+            return Err(error.into());
+        }
+        Err(error) => error,
+    };
+    let record = state.map_or(Ok(None), StateFile::load)?;
+    let places = state.map(StateFile::origins).unwrap_or_default();
+    let recorded = record.as_ref().and_then(|record| record.origins.get(number));
+    match recorded.filter(|of| places.get(number).is_some_and(|place| of.is_at(place))) {
+        Some(recorded) => {
+            tracing::warn!("{}: starts without its origin: {error}", volume.title());
+            Ok(Device::absent(origin, recorded.origin_bytes))
+        }
+        None => Err(anyhow::Error::from(error)
+            .context("it may be missing only after a start with it, which records its size")),
+    }
+}
+
+/// Whether a device does not exist or does not work, or its server does not serve it.
+fn is_missing(error: &VolumeError) -> bool {
+    let VolumeError::Open(error) = error else { return false };
+    match error {
+        OpenError::NotFound { .. } | OpenError::Remote { .. } => true,
+        OpenError::System { errno, .. } => {
+            [Errno::ENXIO, Errno::ENODEV, Errno::EIO].contains(errno)
+        }
+        _ => false,
     }
 }
 
@@ -197,29 +255,34 @@ impl Opened {
     pub fn memory(&self) -> Memory {
         let Checked { choices, limits, workers, .. } = &self.checked;
         let slots = self.flash.as_ref().map_or(0, |f| f.plan.slots());
-        let origin_bytes = if slots > 0 { self.origin.geometry().bytes } else { 0 };
+        let space = || space(&self.origins, choices, *workers);
+        let origin_bytes = if slots > 0 { space() } else { 0 };
         Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
     }
 
     /// Prints what will be served.
     pub fn announce(&self) {
-        let (origin, served) = (&self.origin, self.origin.geometry().bytes);
-        if self.checked.plan.several {
-            tell!("{}:", self.checked.plan.title());
-        }
-        if let Ok(Some(identity)) = origin.identity()
-            && identity.bytes > served
-        {
-            tell!(
-                "origin {} holds {} bytes; the last {} are not served (not a whole block of {})",
-                origin.name(),
-                identity.bytes,
-                identity.bytes - served,
-                origin.geometry().block_bytes
-            );
+        let plan = &self.checked.plan;
+        if plan.several {
+            tell!("{}:", plan.title());
         }
         let workers = self.checked.workers;
-        tell!("origin {} ({}), {workers} worker(s)", origin.name(), rough_size(served));
+        for (volume, origin) in plan.volumes().iter().zip(&self.origins) {
+            let served = origin.geometry().bytes;
+            if let Ok(Some(identity)) = origin.identity()
+                && identity.bytes > served
+            {
+                tell!(
+                    "origin {} holds {} bytes; the last {} are not served (not a whole block of {})",
+                    origin.name(),
+                    identity.bytes,
+                    identity.bytes - served,
+                    origin.geometry().block_bytes
+                );
+            }
+            let of = if plan.is_shared() { format!("{}, ", volume.title()) } else { String::new() };
+            tell!("{of}origin {} ({}), {workers} worker(s)", origin.name(), rough_size(served));
+        }
         match &self.flash {
             Some(flash) => tell!(
                 "flash {}: {} {} of {}, preset {}{}",
@@ -241,21 +304,22 @@ impl Opened {
 
 /// A journal needs devices that exist after a restart. Without them there is no journal, and a journal that the user
 /// asked for is refused.
-fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
-    let devices = [("origin", &args.origin), ("flash", &args.flash)];
-    let given = devices.iter().filter_map(|(key, spec)| Some((*key, spec.as_ref()?)));
-    let lost = given.into_iter().find(|(_, spec)| !spec.outlives_process());
-    let (Durability::Journal | Durability::Log, Some((key, spec))) = (choices.durability, lost)
-    else {
+fn durable(mut choices: Choices, plan: &Plan) -> Result<Choices> {
+    let args = &plan.args;
+    let origins = plan.volumes().iter().filter_map(|volume| volume.args.origin.as_ref());
+    let lost_origin = origins.clone().find(|spec| !spec.outlives_process());
+    let lost_flash = args.flash.as_ref().filter(|spec| !spec.outlives_process());
+    let is_kept = matches!(choices.durability, Durability::Journal | Durability::Log);
+    if !is_kept || lost_origin.or(lost_flash).is_none() {
         return Ok(choices);
-    };
+    }
     // A page log cannot do without.
     let asked = args.choices.durability.is_some()
         || choices.write.flash_owns()
         || choices.durability == Durability::Log;
-    if asked && args.origin.as_ref() == Some(spec) {
+    if let Some(spec) = lost_origin.filter(|_| asked) {
         let why = "is gone with this process, so that its cached data would be wrong after a restart; accepted with a journal or page log: a file, a block device or an NBD export";
-        bail!(BadSetting::of(key, spec, why));
+        bail!(BadSetting::of("origin", spec, why));
     }
     if !asked {
         choices.durability = Durability::Volatile;
@@ -283,11 +347,16 @@ fn needed(
 }
 
 /// The place of the state file; an error if there is no default directory.
-pub fn state_file(args: &ServeArgs) -> Result<StateFile> {
-    let dir = args.state.clone().map_or_else(default_state, Ok)?;
-    let origin = args.origin.as_ref().map(DevSpec::place).unwrap_or_default();
-    let link = args.origin.as_ref().and_then(DevSpec::link);
-    Ok(StateFile::new(&dir, &args.name, &origin).linked(link))
+pub fn state_file(plan: &Plan) -> Result<StateFile> {
+    let dir = plan.args.state.clone().map_or_else(default_state, Ok)?;
+    let place = |volume: &Plan| {
+        let origin = volume.args.origin.as_ref();
+        let link = origin.and_then(DevSpec::link).map(Into::into);
+        OriginPlace { resolved: origin.map(DevSpec::place).unwrap_or_default(), link }
+    };
+    let places: Vec<OriginPlace> = plan.volumes().iter().map(place).collect();
+    let first = places.first().map(|place| place.resolved.clone()).unwrap_or_default();
+    Ok(StateFile::new(&dir, &plan.args.name, &first).over(places))
 }
 
 /// Opens a device. The kernel holds the locks of a killed server until its last operations end, so that a start right

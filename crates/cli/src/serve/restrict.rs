@@ -51,8 +51,7 @@ const SYSTEM: [&str; 7] = ["/etc", "/proc", "/sys", "/lib", "/lib64", "/usr/lib"
 
 /// Restricts this process to what its volumes use. Returns whether it is restricted.
 pub fn restrict(volumes: &[Opened]) -> Result<bool> {
-    let args = || volumes.iter().map(|v| &v.checked.plan.args);
-    if args().any(|args| args.unrestricted) {
+    if volumes.iter().any(|v| v.checked.plan.args.unrestricted) {
         return Ok(false);
     }
     volumes.iter().try_for_each(make_directory)?;
@@ -96,7 +95,6 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
     let mut rights: Vec<Right> = SYSTEM.map(|path| (path.into(), READ)).into();
     rights.push(("/dev".into(), USE));
     for Opened { checked, flash, .. } in volumes {
-        let args = &checked.plan.args;
         match flash {
             None => rights.push(("/".into(), USE)),
             Some(flash) => rights.extend(flash.device.path().map(|file| (home(file), USE))),
@@ -104,16 +102,20 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
         if let Some(state) = &checked.state {
             rights.push((directory(state.path()), REPLACE));
         }
-        rights.push((directory(&checked.control), SOCKETS));
-        for listen in &args.listen {
+        for way in checked.ways.iter().chain(&checked.own_way) {
+            rights.push((directory(&way.control), SOCKETS));
+            let files = way.secure.iter().flat_map(|secure| secure.tls.files().paths());
+            rights.extend(files.map(|file| (home(file), READ)));
+        }
+        let volumes = checked.plan.volumes();
+        for listen in volumes.iter().flat_map(|volume| &volume.args.listen) {
             if let ListenSpec::Unix(path) = &listen.spec {
                 rights.push((directory(path), SOCKETS));
             }
         }
-        let devices = [&args.origin, &args.flash].into_iter().flatten();
+        let origins = volumes.iter().filter_map(|volume| volume.args.origin.as_ref());
+        let devices = origins.chain(&checked.plan.args.flash);
         rights.extend(devices.flat_map(connecting).map(|path| (path, READ)));
-        let files = checked.secure.iter().flat_map(|secure| secure.tls.files().paths());
-        rights.extend(files.map(|file| (home(file), READ)));
     }
     rights
 }

@@ -34,7 +34,7 @@ pub fn until_stopped(
     let lost: Vec<AtomicBool> = served.iter().map(|_| AtomicBool::new(false)).collect();
     while stops.load(Ordering::SeqCst) == 0 {
         for (s, lost) in served.iter().zip(&lost) {
-            if s.volume.has_lost_a_worker() && !lost.swap(true, Ordering::SeqCst) {
+            if s.cache.has_lost_a_worker() && !lost.swap(true, Ordering::SeqCst) {
                 take_out(s, &mut doors);
                 notify("", &serving(served));
             }
@@ -69,7 +69,8 @@ pub fn until_stopped(
 
 /// Reads certificates again, for clients that connect from now on.
 fn reload(served: &[Served]) {
-    let read = served.iter().filter_map(|s| s.secure.as_ref()).map(|secure| secure.tls.reload());
+    let ways = served.iter().flat_map(|s| &s.ways);
+    let read = ways.filter_map(|way| way.secure.as_ref()).map(|secure| secure.tls.reload());
     let read: Vec<_> = read.collect();
     // Volumes may share files.
     let failed: BTreeSet<_> =
@@ -85,9 +86,9 @@ fn reload(served: &[Served]) {
 /// One line with the served volumes.
 pub fn serving(served: &[Served]) -> String {
     let name = |s: &Served| format!("'{}'", s.plan.args.name);
-    let gone = served.iter().filter(|s| s.volume.has_lost_a_worker());
+    let gone = served.iter().filter(|s| s.cache.has_lost_a_worker());
     let gone: Vec<String> = gone.map(name).collect();
-    let left = served.iter().filter(|s| !s.volume.has_lost_a_worker());
+    let left = served.iter().filter(|s| !s.cache.has_lost_a_worker());
     let left: Vec<String> = left.map(name).collect();
     let lost = if gone.is_empty() { String::new() } else { format!("; LOST {}", gone.join(", ")) };
     format!("serving {}{lost}", left.join(", "))
@@ -98,13 +99,13 @@ fn take_out(served: &Served, doors: &mut Doors) {
     if !served.plan.several {
         return;
     }
-    doors.close_files(&served.volume);
+    served.volumes.iter().for_each(|volume| doors.close_files(volume));
     tracing::error!(
         "ALARM: {} lost a worker and is no longer served; the others are; all acknowledged writes are on its devices",
         served.plan.title()
     );
-    let volume = std::sync::Arc::clone(&served.volume);
-    let end = move || drop(volume.stop(Duration::ZERO, |_| (), || true));
+    let cache = std::sync::Arc::clone(&served.cache);
+    let end = move || drop(cache.stop(Duration::ZERO, |_| (), || true));
     if let Err(e) = std::thread::Builder::new().name("larder-end".to_owned()).spawn(end) {
         tracing::error!("cannot start a thread: {e}");
     }
@@ -136,7 +137,7 @@ fn drain(served: &[&Served], bound: Duration, stops: &AtomicUsize) -> Result<()>
         errors.for_each(|e| complain!("{e:#}"));
         return Err(first);
     }
-    let mut dirty = served.iter().filter(|s| s.volume.left_dirty()).peekable();
+    let mut dirty = served.iter().filter(|s| s.cache.left_dirty()).peekable();
     if dirty.peek().is_none() {
         tell!("stopped; all acknowledged writes are on the origin");
     }
@@ -159,7 +160,7 @@ fn stop(served: &Served, bound: Duration, stops: &AtomicUsize) -> Result<()> {
             tell!("stopping: {workers} workers{of} have requests in flight");
         }
     };
-    Ok(served.volume.stop(bound, progress, || stops.load(Ordering::SeqCst) > 1)?)
+    Ok(served.cache.stop(bound, progress, || stops.load(Ordering::SeqCst) > 1)?)
 }
 
 /// Ends the process after a panic: clients of a lost thread would wait without end, and the devices have all acknowledged

@@ -1,53 +1,165 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The steps before a detach: exchanges end, and all dirty data is copied to the origin (a *clear*).
+//! The steps before a flash is detached, or a volume leaves it: exchanges end, and dirty data is copied to the origin (a
+//! *clear*).
+//!
+//! Each volume is cleared by a task of its own, so that an origin that hangs or fails delays no other. A clear that is requested
+//! while one of the same volume is in progress follows it, since that one may miss later writes.
 
 use std::cell::Cell;
 
 use crate::request::Errno;
+use crate::volumes::VolumeSet;
 
-/// Progress of an update, of a clear, and towards a detach.
+/// What is copied to the origins, and whether it leaves the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clear {
+    /// The volume; `None` for all of them.
+    pub volume: Option<u32>,
+    /// Whether the units leave. Those of one volume do not come back until it joins again; the others are evicted for a detach
+    /// of the flash.
+    pub evict: bool,
+}
+
+/// What a clear does with the units of a volume. A later step includes the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// Copies dirty data; the units stay.
+    Copy,
+    /// Evicts the units.
+    Evict,
+    /// The volume gets no slot from now on.
+    Leave,
+}
+
+/// Progress of an update, of clears, and towards a detach.
 pub(crate) struct Detaching {
     /// An update is in progress; never at the same time as a clear.
     pub updating: Cell<bool>,
-    /// Dirty data is being copied to the origin.
-    pub clearing: Cell<bool>,
-    /// The clear that is requested and has not begun: whether it also evicts everything.
-    pub requested: Cell<Option<bool>>,
+    /// The clear of each volume.
+    each: Vec<Clearing>,
     /// Whether changes wait, from the end of a clear on, for the detach of a page log.
     pub hold_back: Cell<bool>,
-    /// Result of the last clear.
-    pub result: Cell<Result<(), Errno>>,
+    /// The flash is about to be detached, once the clears have ended.
+    leaving: Cell<bool>,
     /// No unit is exchanged: the volume stops, or the flash is about to be detached.
     pub stopped: Cell<bool>,
 }
 
-impl Default for Detaching {
-    fn default() -> Self {
-        Self {
-            updating: Cell::new(false),
-            clearing: Cell::new(false),
-            requested: Cell::new(None),
-            hold_back: Cell::new(false),
-            result: Cell::new(Ok(())),
-            stopped: Cell::new(false),
-        }
-    }
+/// The clear of a volume.
+struct Clearing {
+    in_progress: Cell<bool>,
+    /// What is requested and has not begun.
+    requested: Cell<Option<Step>>,
+    /// Of the last clear.
+    result: Cell<Result<(), Errno>>,
 }
 
 impl Detaching {
-    /// Whether exchanges have ended.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.clearing.get() || self.stopped.get()
+    pub(crate) fn of(volumes: u32) -> Self {
+        let clearing = |_| Clearing {
+            in_progress: Cell::new(false),
+            requested: Cell::new(None),
+            result: Cell::new(Ok(())),
+        };
+        Self {
+            updating: Cell::new(false),
+            each: (0..volumes).map(clearing).collect(),
+            hold_back: Cell::new(false),
+            leaving: Cell::new(false),
+            stopped: Cell::new(false),
+        }
     }
 
-    /// Requests a clear; returns whether the caller must start it. Another clear follows one that is in progress, since that
-    /// one may miss later writes.
-    pub(crate) fn request(&self, evict: bool) -> bool {
-        if evict {
+    /// Whether exchanges have ended.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.is_clearing() || self.stopped.get()
+    }
+
+    /// Whether dirty data is being copied to an origin.
+    pub(crate) fn is_clearing(&self) -> bool {
+        self.each.iter().any(|of| of.in_progress.get())
+    }
+
+    /// Requests a clear; returns the volumes for which the caller must start it.
+    pub(crate) fn request(&self, clear: Clear) -> VolumeSet {
+        let step = match clear {
+            Clear { evict: false, .. } => Step::Copy,
+            Clear { volume: None, evict: true } => Step::Evict,
+            Clear { volume: Some(_), evict: true } => Step::Leave,
+        };
+        if step == Step::Evict {
             self.hold_back.set(true);
+            self.leaving.set(true);
         }
-        let requested = self.requested.get().unwrap_or(false);
-        self.requested.set(Some(requested || evict));
-        !self.clearing.replace(true)
+        let asked = |number: &u32| clear.volume.is_none_or(|volume| volume == *number);
+        let begin = |number: &u32| {
+            let of = &self.each[*number as usize];
+            of.requested.set(of.requested.get().max(Some(step)));
+            !of.in_progress.replace(true)
+        };
+        (0..self.each.len() as u32).filter(asked).filter(begin).collect()
+    }
+
+    /// The next step that is requested for a volume.
+    pub(crate) fn next(&self, volume: u32) -> Option<Step> {
+        self.each[volume as usize].requested.take()
+    }
+
+    /// The clear of a volume has ended. With the last one that precedes a detach, exchanges end until another flash is
+    /// attached.
+    pub(crate) fn ended(&self, volume: u32, result: Result<(), Errno>) {
+        let of = &self.each[volume as usize];
+        of.requested.set(None);
+        of.result.set(result);
+        of.in_progress.set(false);
+        if !self.is_clearing() && self.leaving.replace(false) {
+            self.stopped.set(self.each.iter().all(|of| of.result.get().is_ok()));
+        }
+    }
+
+    /// Result of the last clear of a volume, or of all; `None` while one is in progress.
+    pub(crate) fn cleared(&self, volume: Option<u32>) -> Option<Result<(), Errno>> {
+        let of = match volume {
+            Some(volume) => &self.each[volume as usize..=volume as usize],
+            None => &self.each[..],
+        };
+        let ended = of.iter().all(|of| !of.in_progress.get());
+        ended.then(|| of.iter().map(|of| of.result.get()).fold(Ok(()), Result::and))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COPY: Clear = Clear { volume: None, evict: false };
+
+    #[test]
+    fn each_volume_is_cleared_by_one_task_and_the_largest_step_follows() {
+        let detaching = Detaching::of(2);
+        let of_first = Clear { volume: Some(0), evict: true };
+        assert_eq!(detaching.request(of_first), [0].into_iter().collect());
+        assert_eq!(detaching.next(0), Some(Step::Leave));
+        assert_eq!(detaching.request(COPY), [1].into_iter().collect(), "the first has its task");
+        assert!(detaching.request(of_first).is_empty());
+        assert_eq!((detaching.next(0), detaching.next(0)), (Some(Step::Leave), None));
+        detaching.ended(0, Err(Errno::EIO));
+        assert_eq!(detaching.cleared(Some(0)), Some(Err(Errno::EIO)));
+        assert_eq!(detaching.cleared(None), None);
+        detaching.ended(1, Ok(()));
+        assert_eq!(detaching.cleared(None), Some(Err(Errno::EIO)));
+        assert!(!detaching.has_begun());
+    }
+
+    #[test]
+    fn exchanges_end_once_everything_has_left() {
+        for (result, stops) in [(Ok(()), true), (Err(Errno::EIO), false)] {
+            let detaching = Detaching::of(2);
+            assert_eq!(detaching.request(Clear { volume: None, evict: true }).iter().count(), 2);
+            detaching.ended(1, Ok(()));
+            assert!(!detaching.stopped.get());
+            detaching.ended(0, result);
+            assert_eq!(detaching.stopped.get(), stops);
+        }
     }
 }

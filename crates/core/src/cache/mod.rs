@@ -12,7 +12,7 @@
 //!
 //! Invariant: the specification decides the kind of a shard's cache; without a device the shard is in pass-through.
 
-mod detaching;
+pub(crate) mod detaching;
 mod flush;
 pub(crate) mod log;
 mod pass_through;
@@ -25,7 +25,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use self::detaching::Detaching;
+use self::detaching::{Clear, Detaching, Step};
 use self::log::{LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
@@ -72,7 +72,7 @@ impl Current {
             cx: Rc::clone(cx),
             kind: spec.kind.clone(),
             cache: RefCell::new(Cache::PassThrough),
-            detaching: Detaching::default(),
+            detaching: Detaching::of(cx.origins.volumes.count()),
         })
     }
 
@@ -333,14 +333,14 @@ impl Current {
             Cache::PassThrough => {}
             Cache::Clean(clean) => clean.units.hurry(),
             Cache::WriteBack(cache) => cache.settle(),
-            Cache::Log(LogState::Open(open)) if !self.detaching.clearing.get() => open.seal(),
+            Cache::Log(LogState::Open(open)) if !self.detaching.is_clearing() => open.seal(),
             Cache::Log(_) => {}
         }
     }
 
     /// Whether all state of the cache that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
-        if self.detaching.updating.get() || self.detaching.clearing.get() {
+        if self.detaching.updating.get() || self.detaching.is_clearing() {
             return false;
         }
         match self.get() {
@@ -357,38 +357,74 @@ impl Current {
         matches!(self.get(), Cache::WriteBack(cache) if cache.slots.writes.has_any_lost())
     }
 
-    /// Requests a clear; returns whether the caller must start [`clear`](Self::clear). A clean cache needs none.
-    pub(crate) fn request_clear(&self, evict: bool) -> bool {
-        self.kind.contents() == Contents::Dirty && self.detaching.request(evict)
+    /// Copies dirty data to the origins in the background, and evicts if asked. From a clean cache only a volume leaves.
+    pub(crate) fn clear(self: &Rc<Self>, clear: Clear) {
+        let leaves = clear.evict && clear.volume.is_some();
+        if self.kind.contents() != Contents::Dirty && !leaves {
+            return;
+        }
+        if clear.evict
+            && clear.volume.is_none()
+            && let Cache::WriteBack(cache) = self.get()
+        {
+            cache.admit_no_more();
+        }
+        for volume in self.detaching.request(clear).iter() {
+            self.cx.exec.spawn(Rc::clone(self).clear_volume(volume));
+        }
     }
 
-    /// Copies all dirty data to the origin, until no further clear is requested or a device fails.
-    pub(crate) async fn clear(self: Rc<Self>) {
+    /// Clears a volume, until nothing further is requested or a device fails.
+    async fn clear_volume(self: Rc<Self>, volume: u32) {
         let detaching = &self.detaching;
         while detaching.updating.get() {
             self.cx.exec.sleep(MILLISECOND).await;
         }
         let mut result = Ok(());
-        while let (Ok(()), Some(evict)) = (result, detaching.requested.take()) {
-            result = self.clear_once(evict).await;
-            // No exchange until another device is attached: this one is about to be detached.
-            if evict {
-                detaching.stopped.set(result.is_ok());
-            }
+        while result.is_ok()
+            && let Some(step) = detaching.next(volume)
+        {
+            result = self.clear_once(volume, step).await;
         }
-        detaching.requested.set(None);
-        detaching.result.set(result);
-        detaching.clearing.set(false);
+        detaching.ended(volume, result);
     }
 
-    async fn clear_once(&self, evict: bool) -> Result<(), Errno> {
+    async fn clear_once(&self, volume: u32, step: Step) -> Result<(), Errno> {
         match self.get() {
-            Cache::PassThrough | Cache::Clean(_) => Ok(()),
-            Cache::WriteBack(cache) => cache.clear(evict).await,
+            Cache::PassThrough => Ok(()),
+            Cache::Clean(clean) => match step {
+                Step::Leave => clean.units.leave(volume).await,
+                Step::Copy | Step::Evict => Ok(()),
+            },
+            Cache::WriteBack(cache) => cache.clear(volume, step).await,
             Cache::Log(_) => match self.opened().await? {
-                Some(open) => open.clear(evict, &self.detaching.hold_back).await,
+                Some(open) => open.clear(step != Step::Copy, &self.detaching.hold_back).await,
                 None => Ok(()),
             },
+        }
+    }
+
+    /// A volume that left may have slots again, unless its origin cannot be flushed.
+    pub(crate) fn join(&self, volume: u32) {
+        if self.cx.origins.of(volume).flush_failed().is_some() {
+            return;
+        }
+        let units = self.cx.shape.units_in(&self.cx.origins.volumes.range(volume));
+        match self.get() {
+            Cache::Clean(clean) => clean.units.table.reopen(volume, &units),
+            Cache::WriteBack(cache) => cache.units.table.reopen(volume, &units),
+            Cache::PassThrough | Cache::Log(_) => {}
+        }
+    }
+
+    /// Slots with units of a volume, and those of them that are dirty.
+    pub(crate) fn units_of(&self, volume: u32) -> (u64, u64) {
+        match self.get() {
+            Cache::Clean(clean) => (u64::from(clean.units.table.used_by(volume)), 0),
+            Cache::WriteBack(cache) => {
+                (u64::from(cache.units.table.used_by(volume)), cache.units_dirty_of(volume))
+            }
+            Cache::PassThrough | Cache::Log(_) => (0, 0),
         }
     }
 

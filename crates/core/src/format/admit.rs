@@ -6,6 +6,8 @@
 //! not an earlier copy. Otherwise it starts cold. If it may hold dirty data, of this volume or another, it is refused
 //! instead, unless the user gave `--format`.
 //!
+//! Where several volumes share a clean flash, an origin that is not as recorded costs its own volume's content alone.
+//!
 //! The decision writes nothing. The caller formats and labels the flash, and changes state records in the order that
 //! [`Decision`] states.
 
@@ -13,7 +15,7 @@ use super::kept::{Kept, LogsKept, Medium, Unreadable, records_dirty_data};
 use super::label::{Found, Label};
 use super::plan::Plan;
 use super::room::DeviceSize;
-use super::state::{OriginFacts, OriginPlace, StateRecord};
+use super::state::{OriginFacts, OriginPlace, OriginRecord, StateRecord};
 use super::why::{Misfit, WhyCold, WhyRefused, end};
 use crate::config::WritePolicy;
 use crate::mutant;
@@ -47,12 +49,19 @@ pub struct Asked<'a> {
     pub write: WritePolicy,
     /// The options of the user.
     pub wishes: Wishes,
-    /// The origin.
-    pub origin: OriginFacts,
-    /// Where the origin lies; `None` if that is not known.
-    pub place: Option<&'a OriginPlace>,
+    /// The origins, in the order of their places.
+    pub origins: &'a [AskedOrigin<'a>],
     /// The state records; `None` if the volume keeps none.
     pub records: Option<Records<'a>>,
+}
+
+/// An origin, in the input of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedOrigin<'a> {
+    /// Its properties.
+    pub facts: OriginFacts,
+    /// Where it lies; `None` if that is not known.
+    pub place: Option<&'a OriginPlace>,
 }
 
 /// What to do with a flash.
@@ -81,6 +90,8 @@ pub struct Warm {
     pub kept: Kept,
     /// What the user asserts, if the decision depends on it.
     pub vouched: Option<Vouched>,
+    /// Volumes of a clean cache of which the content may not be used, and why. There is another one of which it may be.
+    pub stale: Vec<(u32, WhyCold)>,
 }
 
 /// What a user asserts with `--adopt`.
@@ -165,35 +176,60 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     if !state.in_use && !ignored {
         return Err(WhyCold::OutOfUse);
     }
+    if state.origins.len() != asked.origins.len() {
+        return Err(WhyCold::OtherVolumes { recorded: state.origins_in_words() });
+    }
     fits(label, asked)?;
     if state.dirty && !asked.write.flash_owns() {
         return Err(WhyCold::WriteBack);
     }
-    if state.origin_bytes != asked.origin.bytes {
-        return Err(WhyCold::OriginResized);
-    }
     let vouches = asked.wishes.adopted && state.dirty;
-    let moved = asked.place.is_some_and(|place| !state.is_of(place));
-    if moved && !vouches {
-        return Err(WhyCold::OtherOrigin { recorded: state.origin.clone() });
+    let (mut vouched, mut stale) = (None, Vec::new());
+    for ((number, recorded), origin) in (0..).zip(&state.origins).zip(asked.origins) {
+        match fits_origin(recorded, origin, vouches) {
+            Ok(new) => vouched = vouched.or(new),
+            Err(why) => stale.push((number, why)),
+        }
     }
-    let changed =
-        state.origin_mtime_ns.is_some() && state.origin_mtime_ns != asked.origin.modified_ns;
-    if changed && !vouches {
-        return Err(WhyCold::OriginChanged);
+    // What is dirty of one origin cannot be dropped, and without any origin nothing is left.
+    if state.dirty || stale.len() == state.origins.len() {
+        stale.drain(..).next().map_or(Ok(()), |(_, why)| Err(why))?;
     }
-    let vouched = match (moved, changed) {
-        (true, _) => Some(Vouched::Place),
-        (false, true) => Some(Vouched::Origin),
-        (false, false) => None,
-    };
     let warm = read(label, asked, flash, vouched)?;
     let reached = warm.kept.reached();
     let behind = reached.iter().zip(&state.reached).any(|(found, reached)| found < reached);
     if behind && !mutant::is_active("older-flash-accepted") {
         return Err(WhyCold::EarlierCopy);
     }
-    Ok(warm)
+    Ok(Warm { stale, ..warm })
+}
+
+/// Whether an origin is as its record describes it, and what the user asserts for that.
+fn fits_origin(
+    recorded: &OriginRecord,
+    origin: &AskedOrigin<'_>,
+    vouches: bool,
+) -> Result<Option<Vouched>, WhyCold> {
+    if recorded.origin_bytes != origin.facts.bytes {
+        return Err(WhyCold::OriginResized);
+    }
+    if !recorded.in_use {
+        return Err(WhyCold::OutOfUse);
+    }
+    let moved = origin.place.is_some_and(|place| !recorded.is_at(place));
+    if moved && !vouches {
+        return Err(WhyCold::OtherOrigin { recorded: recorded.origin.clone() });
+    }
+    let known = recorded.origin_mtime_ns;
+    let changed = known.is_some() && known != origin.facts.modified_ns;
+    if changed && !vouches {
+        return Err(WhyCold::OriginChanged);
+    }
+    Ok(match (moved, changed) {
+        (true, _) => Some(Vouched::Place),
+        (false, true) => Some(Vouched::Origin),
+        (false, false) => None,
+    })
 }
 
 fn fits(label: &Label, asked: &Asked<'_>) -> Result<(), WhyCold> {
@@ -212,7 +248,7 @@ fn read(
 ) -> Result<Warm, WhyCold> {
     let kept = Kept::read(asked.plan, label.volume, flash)?;
     flash.flush().map_err(Unreadable::Flush)?;
-    Ok(Warm { volume: label.volume, kept, vouched })
+    Ok(Warm { volume: label.volume, kept, vouched, stale: Vec::new() })
 }
 
 /// Whether the flash may hold dirty data and no state record names it.

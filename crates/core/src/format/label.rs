@@ -13,6 +13,9 @@
 //! Version 2 has page logs, a section for each shard. Each section also has blocks of the log, entries of a segment, pages
 //! of a batch (u32 each, 0 in other sections). A program for version 1 rejects version 2.
 //!
+//! Version 3 is version 1 for several volumes: the last 8 bytes of the block are the [`digest`] of their names and sizes
+//! (u64), in the order of their places.
+//!
 //! A volatile cache has no metadata section: its label only permits formatting the device again.
 
 use crate::checksum::crc32c;
@@ -33,13 +36,16 @@ pub const MOST_SHARDS: u32 = 64;
 const MAGIC: [u8; 8] = *b"LARDER\0\x01";
 /// The version of the format ...
 pub const VERSION: u32 = 1;
-/// ... and of that with page logs.
+/// ... of that with page logs ...
 pub const VERSION_LOGS: u32 = 2;
+/// ... and of that of several volumes.
+pub const VERSION_SHARED: u32 = 3;
 const SECTIONS_AT: usize = 72;
+const DIGEST_AT: usize = LABEL_BYTES - 8;
 
 /// Bytes of an entry in the table of sections.
 fn section_bytes(version: u32) -> usize {
-    if version == VERSION { 20 } else { 32 }
+    if version == VERSION_LOGS { 32 } else { 20 }
 }
 
 /// The most bytes of all shards' logs together under periodic update, so that a half is no larger than in PRWC (Table 1),
@@ -79,6 +85,17 @@ impl Keeps {
     pub fn logs_most(self) -> u64 {
         if self.factors { LOG_PERIODIC } else { u64::MAX }
     }
+}
+
+/// The digest of several volumes, given by name and bytes: it differs if their names, sizes or order differ. Never 0.
+pub fn digest<'a>(volumes: impl Iterator<Item = (&'a str, u64)>) -> u64 {
+    let mut bytes = Vec::new();
+    for (name, size) in volumes {
+        bytes.extend((name.len() as u64).to_le_bytes());
+        bytes.extend(name.as_bytes());
+        bytes.extend(size.to_le_bytes());
+    }
+    1 << 32 | u64::from(crc32c(&bytes))
 }
 
 /// The content of a section.
@@ -125,8 +142,10 @@ pub struct Label {
     pub log_bytes: u64,
     /// Optional content of the metadata.
     pub keeps: Keeps,
-    /// Bytes of the origin; 0 in a volatile cache.
+    /// Bytes of the origin, or of the space of several; 0 in a volatile cache.
     pub origin_bytes: u64,
+    /// The [`digest`] of several volumes; 0 of one, and in a volatile cache.
+    pub volumes: u64,
     /// The sections.
     pub sections: Vec<Section>,
 }
@@ -171,7 +190,11 @@ impl Label {
     pub fn encode(&self) -> [u8; LABEL_BYTES] {
         let mut out = Vec::with_capacity(LABEL_BYTES);
         out.extend(MAGIC);
-        let version = if self.log().is_some() { VERSION_LOGS } else { VERSION };
+        let version = match self.log() {
+            Some(_) => VERSION_LOGS,
+            None if self.volumes != 0 => VERSION_SHARED,
+            None => VERSION,
+        };
         out.extend(version.to_le_bytes());
         out.extend([0; 4]);
         out.extend([self.volume, self.unit_bytes, self.slots].iter().flat_map(|n| n.to_le_bytes()));
@@ -199,6 +222,7 @@ impl Label {
         }
         let mut bytes = [0; LABEL_BYTES];
         bytes[..out.len()].copy_from_slice(&out);
+        bytes[DIGEST_AT..].copy_from_slice(&self.volumes.to_le_bytes());
         let crc = crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -224,7 +248,7 @@ impl Label {
             return Found::Damaged;
         }
         match u32_at(bytes, 8) {
-            version @ (VERSION | VERSION_LOGS) => {
+            version @ (VERSION | VERSION_LOGS | VERSION_SHARED) => {
                 Self::decode(bytes, version).map_or(Found::Damaged, Found::Label)
             }
             version => Found::Unknown { version },
@@ -256,6 +280,7 @@ impl Label {
             log_bytes: u64_at(bytes, 48),
             keeps: Keeps { dirty: flags & 1 == 1, factors: flags & 2 == 2 },
             origin_bytes: u64_at(bytes, 64),
+            volumes: if version == VERSION_SHARED { u64_at(bytes, DIGEST_AT) } else { 0 },
             sections: table.chunks_exact(each).map(section).collect::<Option<_>>()?,
         })
     }
@@ -284,6 +309,7 @@ mod tests {
             log_bytes: 8 << 20,
             keeps: Keeps { dirty: true, factors: false },
             origin_bytes: 1 << 40,
+            volumes: 0,
             sections: vec![metadata, slots],
         }
     }
@@ -319,6 +345,20 @@ mod tests {
         let bytes = logs.encode();
         assert_eq!((u32_at(&bytes, 8), u32_at(&label().encode(), 8)), (2, 1));
         assert_eq!(Label::find(&bytes), Found::Label(logs));
+    }
+
+    #[test]
+    fn a_label_of_several_volumes_has_version_3_and_their_digest() {
+        let digest = |volumes: &[(&str, u64)]| digest(volumes.iter().copied());
+        let (a, b) = (("a", 1 << 30), ("b", 1 << 30));
+        let known = digest(&[a, b]);
+        for other in [[b, a], [a, ("c", b.1)], [a, ("b", 1 << 29)]] {
+            assert_ne!(digest(&other), known);
+        }
+        let shared = Label { volumes: known, ..label() };
+        let bytes = shared.encode();
+        assert_eq!(u32_at(&bytes, 8), VERSION_SHARED);
+        assert_eq!(Label::find(&bytes), Found::Label(shared));
     }
 
     #[test]

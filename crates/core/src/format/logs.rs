@@ -80,6 +80,7 @@ impl LogsPlan {
             log_bytes: 0,
             keeps: Keeps { dirty: self.survives_crash, factors: false },
             origin_bytes,
+            volumes: 0,
             sections: self.each(volume).map(section).collect(),
         }
     }

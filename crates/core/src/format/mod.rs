@@ -22,13 +22,17 @@ mod state;
 mod units;
 mod why;
 
-pub use self::admit::{Asked, Decision, Owner, Records, Vouched, Warm, Wishes, admit, owner};
+pub use self::admit::{
+    Asked, AskedOrigin, Decision, Owner, Records, Vouched, Warm, Wishes, admit, owner,
+};
 pub use self::flash_plan::{FlashPlan, MetadataPlan};
 pub use self::kept::{Kept, LogsKept, Medium, Unreadable, look_at_journal, look_at_log};
 pub use self::label::{Keeps, LOG_PERIODIC};
 pub use self::logs::LogsPlan;
 pub use self::plan::{Plan, Unsuitable};
 pub use self::room::{DeviceSize, Frame, LargeBlocks, TooSmall, slots_in};
-pub use self::state::{FORMAT, OriginFacts, OriginPlace, StateRecord, superseded};
+pub use self::state::{
+    FORMAT, FORMAT_SHARED, OriginFacts, OriginPlace, OriginRecord, StateRecord, superseded,
+};
 pub use self::units::{Metadata, UnitsPlan};
 pub use self::why::{Misfit, Used, WhyCold, WhyRefused};

@@ -47,6 +47,15 @@ impl Plan {
         UnitsPlan::fit(shape, slots, device, choices).map(Self::Units)
     }
 
+    /// The same for several volumes of this digest. Page logs have one volume.
+    #[must_use]
+    pub fn shared(self, volumes: u64) -> Self {
+        match self {
+            Self::Units(units) => Self::Units(units.shared(volumes)),
+            Self::Logs(_) => self,
+        }
+    }
+
     /// The plan of a label on a device of this size.
     ///
     /// # Errors
@@ -162,6 +171,7 @@ mod tests {
             {
                 let shape = Shape::new(origin, choices.unit_bytes, shards);
                 let plan = Plan::fit(shape, &choices, device(bytes), None).expect("fits");
+                let plan = if shards > 1 { plan.shared(1 << 32) } else { plan };
                 assert!(plan.end() <= bytes && plan.slots() > 0, "{plan:?}");
                 let label = plan.label(7);
                 assert_eq!(Plan::of_label(&label, device(bytes)), Ok(plan));

@@ -6,8 +6,11 @@
 //! cold.
 //!
 //! The record also contains the progress of the flash's metadata, which reveals an earlier copy of the flash, unless the
-//! copy was made after the last start. And it describes the origin: its size and, after a clean stop, its modification
+//! copy was made after the last start. And it describes each origin: its size and, after a clean stop, its modification
 //! time.
+//!
+//! A flash that several volumes share has one record, of version 2, which lists their origins. What the flash has of one of
+//! them may be out of use while the others' stays in use. A program that knows version 1 alone rejects it.
 //!
 //! This file has the content of a record and its change by each event. The driver stores records.
 
@@ -19,12 +22,14 @@ use super::kept::Kept;
 use crate::config::WritePolicy;
 use crate::ranges;
 
-/// The version of the record.
+/// The version of the record of one origin ...
 pub const FORMAT: u32 = 1;
+/// ... and of that of several.
+pub const FORMAT_SHARED: u32 = 2;
 
 /// A state record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(try_from = "Wire", into = "Wire", expecting = "an object")]
 pub struct StateRecord {
     /// The version of the record.
     pub format: u32,
@@ -34,27 +39,117 @@ pub struct StateRecord {
     pub in_use: bool,
     /// Whether that flash may hold dirty data.
     pub dirty: bool,
-    /// The origin's path without links, or its address.
+    /// The origins, in the order of their places; at least one.
+    pub origins: Vec<OriginRecord>,
+    /// The metadata's progress in each shard at the last start or stop: its generation, and blocks of that log. A flash
+    /// with less progress is an earlier copy.
+    pub reached: Vec<(u64, u64)>,
+    /// Of each page log, the pages that its recovery ignores: they were changed past the log while flash failed, and an older
+    /// version may be on flash. First page, and the page after the last.
+    pub ignored: Vec<Vec<(u64, u64)>>,
+    /// The preset under which the flash was last attached: the volume's default at the next start. Earlier versions
+    /// recorded none.
+    pub preset: Option<Box<str>>,
+}
+
+/// What a state record has of an origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub struct OriginRecord {
+    /// The name of its volume, where several share the flash.
+    pub name: Box<str>,
+    /// Its path without links, or its address.
     pub origin: String,
     /// The link to it in /dev that the user gave, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin_link: Option<Box<str>>,
-    /// Size of the origin.
+    /// Its size.
     pub origin_bytes: u64,
-    /// The origin's modification time, in nanoseconds since 1970: after a clean stop, for files only.
+    /// Its modification time, in nanoseconds since 1970: after a clean stop, for files only.
     pub origin_mtime_ns: Option<i64>,
-    /// The metadata's progress in each shard at the last start or stop: its generation, and blocks of that log. A flash
-    /// with less progress is an earlier copy.
-    #[serde(default)]
-    pub reached: Vec<(u64, u64)>,
-    /// Of each page log, the pages that its recovery ignores: they were changed past the log while flash failed, and an older
-    /// version may be on flash. First page, and the page after the last.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ignored: Vec<Vec<(u64, u64)>>,
-    /// The preset under which the flash was last attached: the volume's default at the next start. Earlier versions
-    /// recorded none.
+    /// Whether what the flash has of it may be used, if the flash may be.
+    pub in_use: bool,
+}
+
+/// The file of a record: that of one origin has its fields beside the others.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct Wire {
+    format: u32,
+    volume: String,
+    in_use: bool,
+    dirty: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preset: Option<Box<str>>,
+    origin: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin_link: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin_mtime_ns: Option<i64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    origins: Vec<OriginRecord>,
+    #[serde(default)]
+    reached: Vec<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ignored: Vec<Vec<(u64, u64)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    preset: Option<Box<str>>,
+}
+
+impl From<StateRecord> for Wire {
+    fn from(record: StateRecord) -> Self {
+        let StateRecord { format, volume, in_use, dirty, mut origins, .. } = record;
+        let StateRecord { reached, ignored, preset, .. } = record;
+        let lone = if format == FORMAT { origins.pop() } else { None };
+        let (origin, origin_link, origin_bytes, origin_mtime_ns) = match lone {
+            Some(one) => {
+                (Some(one.origin), one.origin_link, Some(one.origin_bytes), one.origin_mtime_ns)
+            }
+            None => (None, None, None, None),
+        };
+        Self {
+            format,
+            volume,
+            in_use,
+            dirty,
+            origin,
+            origin_link,
+            origin_bytes,
+            origin_mtime_ns,
+            origins,
+            reached,
+            ignored,
+            preset,
+        }
+    }
+}
+
+impl TryFrom<Wire> for StateRecord {
+    type Error = String;
+
+    fn try_from(wire: Wire) -> Result<Self, String> {
+        let Wire { format, volume, in_use, dirty, mut origins, reached, ignored, preset, .. } =
+            wire;
+        let Wire { origin, origin_link, origin_bytes, origin_mtime_ns, .. } = wire;
+        if format == FORMAT {
+            let lacks = |field: &str| format!("missing field `{field}`");
+            let origin = origin.ok_or_else(|| lacks("origin"))?;
+            let origin_bytes = origin_bytes.ok_or_else(|| lacks("origin_bytes"))?;
+            let (name, in_use) = (Box::default(), true);
+            origins = vec![OriginRecord {
+                name,
+                origin,
+                origin_link,
+                origin_bytes,
+                origin_mtime_ns,
+                in_use,
+            }];
+        } else if format == FORMAT_SHARED && origins.is_empty() {
+            return Err("it lists no origin".to_owned());
+        }
+        Ok(Self { format, volume, in_use, dirty, origins, reached, ignored, preset })
+    }
 }
 
 /// The properties of an origin that a decision depends on.
@@ -76,26 +171,54 @@ pub struct OriginPlace {
     pub link: Option<Box<str>>,
 }
 
+impl OriginRecord {
+    /// The record of a volume's origin, at its start.
+    #[must_use]
+    pub fn new(name: &str, place: &OriginPlace, bytes: u64) -> Self {
+        Self {
+            name: name.into(),
+            origin: place.resolved.clone(),
+            origin_link: place.link.clone(),
+            origin_bytes: bytes,
+            origin_mtime_ns: None,
+            in_use: true,
+        }
+    }
+
+    /// What the flash has of it may not be used.
+    #[must_use]
+    pub fn out_of_use(self) -> Self {
+        Self { in_use: false, ..self }
+    }
+
+    /// Whether it is the origin at this place.
+    #[must_use]
+    pub fn is_at(&self, place: &OriginPlace) -> bool {
+        self.origin == place.resolved
+            || self.origin_link.is_some() && self.origin_link == place.link
+    }
+}
+
 impl StateRecord {
-    /// The record of a flash that is attached to an origin. If dirty data survives a crash, it counts as dirty.
+    /// The record of a flash that is attached to these origins. If dirty data survives a crash, it counts as dirty.
     #[must_use]
     pub fn attached(
         volume: u64,
         kept: &Kept,
         write: WritePolicy,
-        origin: &OriginPlace,
-        origin_bytes: u64,
+        mut origins: Vec<OriginRecord>,
     ) -> Self {
+        // The record of a lone origin has no place for a name.
+        if let [alone] = &mut origins[..] {
+            alone.name = Box::default();
+        }
         Self {
-            format: FORMAT,
+            format: if origins.len() > 1 { FORMAT_SHARED } else { FORMAT },
             volume: hex(volume),
             in_use: true,
             // Logs that do not survive a crash write their dirty pages of a stop to the origin before they open.
             dirty: write.flash_keeps() || kept.is_dirty_log(),
-            origin: origin.resolved.clone(),
-            origin_link: origin.link.clone(),
-            origin_bytes,
-            origin_mtime_ns: None,
+            origins,
             reached: kept.reached(),
             ignored: Vec::new(),
             preset: None,
@@ -150,15 +273,28 @@ impl StateRecord {
         Self { reached, dirty: write.flash_keeps(), ..self }
     }
 
-    /// The volume stopped cleanly. A later write to the origin changes its modification time.
+    /// The volumes stopped cleanly. A later write to an origin changes its modification time. `modified` has one for each
+    /// origin: if its is not known, that of the record stays.
     #[must_use]
     pub fn stopped(
-        self,
+        mut self,
         reached: Vec<(u64, u64)>,
         dirty: bool,
-        origin_mtime_ns: Option<i64>,
+        modified: &[Option<i64>],
     ) -> Self {
-        Self { reached, dirty, origin_mtime_ns, ..self }
+        for (origin, modified) in self.origins.iter_mut().zip(modified) {
+            origin.origin_mtime_ns = modified.or(origin.origin_mtime_ns);
+        }
+        Self { reached, dirty, ..self }
+    }
+
+    /// What the flash has of this origin may be used: it holds nothing that is older.
+    #[must_use]
+    pub fn using(mut self, origin: u32) -> Self {
+        if let Some(origin) = self.origins.get_mut(origin as usize) {
+            origin.in_use = true;
+        }
+        self
     }
 
     /// The flash holds no dirty data.
@@ -173,11 +309,26 @@ impl StateRecord {
         Self { in_use: false, ..self }
     }
 
-    /// Whether the record is of the origin at this place.
+    /// Writes to some origins bypass the flash.
+    fn without(mut self, is_out: impl Fn(&OriginRecord) -> bool) -> Self {
+        for origin in &mut self.origins {
+            origin.in_use &= !is_out(origin);
+        }
+        self
+    }
+
+    /// Whether the record is of the origins at these places, in this order.
     #[must_use]
-    pub fn is_of(&self, place: &OriginPlace) -> bool {
-        self.origin == place.resolved
-            || self.origin_link.is_some() && self.origin_link == place.link
+    pub fn is_of(&self, places: &[OriginPlace]) -> bool {
+        self.origins.len() == places.len()
+            && self.origins.iter().zip(places).all(|(origin, place)| origin.is_at(place))
+    }
+
+    /// The origins, for a message.
+    #[must_use]
+    pub fn origins_in_words(&self) -> String {
+        let origins: Vec<&str> = self.origins.iter().map(|of| of.origin.as_str()).collect();
+        origins.join(", ")
     }
 
     /// Whether the record names this flash.
@@ -195,28 +346,33 @@ fn hex(volume: u64) -> String {
 /// A state record, and where it is kept.
 pub type Placed<T> = (T, StateRecord);
 
-/// The records, of all in one place, that must be marked "out of use" before a volume of this origin starts. `own` selects
-/// the volume's own record, which stays in use if it names the flash `keeps`.
+/// The records, of all in one place, that must be marked "out of use" before volumes of these origins start. `own` selects
+/// their own record, which stays in use if it names the flash `keeps`. A flash that also has other origins stays in use for
+/// those.
 ///
 /// # Errors
-/// The record of a flash that may hold dirty data of the origin: the volume cannot start without that flash.
+/// The record of a flash that may hold dirty data of an origin: the volumes cannot start without that flash.
 pub fn superseded<T>(
     records: Vec<Placed<T>>,
     own: impl Fn(&T) -> bool,
-    origin: &str,
+    origins: &[OriginPlace],
     keeps: Option<u64>,
 ) -> Result<Vec<Placed<T>>, Box<Placed<T>>> {
+    let is_ours = |of: &OriginRecord| origins.iter().any(|place| place.resolved == of.origin);
     let mut superseded = Vec::new();
     for (place, record) in records {
         let is_own = own(&place);
         let kept = is_own && keeps.is_some_and(|volume| record.names(volume));
-        if !record.in_use || kept || !(is_own || record.origin == origin) {
+        let ours = |of: &OriginRecord| is_own || of.in_use && is_ours(of);
+        if !record.in_use || kept || !record.origins.iter().any(ours) {
             continue;
         }
         if record.dirty {
             return Err(Box::new((place, record)));
         }
-        superseded.push((place, record.out_of_use()));
+        let others = record.origins.iter().any(|of| of.in_use && !ours(of));
+        let next = if others { record.without(is_ours) } else { record.out_of_use() };
+        superseded.push((place, next));
     }
     Ok(superseded)
 }

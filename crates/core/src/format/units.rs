@@ -37,6 +37,8 @@ pub struct Metadata {
     pub log_bytes: u64,
     /// Its optional content.
     pub keeps: Keeps,
+    /// The digest of the volumes that share it; 0 of one.
+    pub volumes: u64,
 }
 
 impl UnitsPlan {
@@ -55,7 +57,7 @@ impl UnitsPlan {
             return Self::volatile(frame, unit_bytes, slots, block_bytes);
         }
         let (at, keeps) = (frame.first, Keeps::of(choices));
-        let metadata = Metadata { at, shape, log_bytes, keeps };
+        let metadata = Metadata { at, shape, log_bytes, keeps, volumes: 0 };
         let slots_at = (at + metadata.bytes(slots)).next_multiple_of(frame.grain);
         Self { unit_bytes, slots, slots_at, block_bytes, metadata: Some(metadata) }
     }
@@ -65,6 +67,15 @@ impl UnitsPlan {
     pub fn volatile(frame: Frame, unit_bytes: u64, slots: u64, block_bytes: u32) -> Self {
         let slots_at = frame.first.next_multiple_of(frame.grain);
         Self { unit_bytes, slots, slots_at, block_bytes, metadata: None }
+    }
+
+    /// The same for volumes of this digest.
+    #[must_use]
+    pub fn shared(mut self, volumes: u64) -> Self {
+        if let Some(metadata) = &mut self.metadata {
+            metadata.volumes = volumes;
+        }
+        self
     }
 
     /// As many slots as fit with their metadata, if `most` fit without.
@@ -90,7 +101,8 @@ impl UnitsPlan {
     }
 
     pub(super) fn of_label(label: &Label, device: DeviceSize) -> Option<Self> {
-        let Label { unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, .. } = *label;
+        let Label { unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, volumes, .. } =
+            *label;
         let block_bytes = device.block_bytes;
         let slots_at = label.section(SectionKind::Slots)?.offset;
         let fits = unit_bytes.is_power_of_two()
@@ -100,7 +112,7 @@ impl UnitsPlan {
             None => None,
             Some(section) => {
                 let shape = Shape::new(origin_bytes, unit_bytes, shards);
-                let metadata = Metadata { at: section.offset, shape, log_bytes, keeps };
+                let metadata = Metadata { at: section.offset, shape, log_bytes, keeps, volumes };
                 let valid = (1..=MOST_SHARDS).contains(&shards)
                     && log_bytes <= LOG_MOST
                     && shape.units() <= Shape::MOST_UNITS
@@ -127,6 +139,7 @@ impl UnitsPlan {
             log_bytes: metadata.map_or(0, |m| m.log_bytes),
             keeps: metadata.map(|m| m.keeps).unwrap_or_default(),
             origin_bytes: metadata.map_or(0, |m| m.shape.origin_bytes),
+            volumes: metadata.map_or(0, |m| m.volumes),
             sections: metadata.map(metadata_at).into_iter().chain([own]).collect(),
         }
     }

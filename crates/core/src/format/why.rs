@@ -46,6 +46,12 @@ pub enum WhyCold {
         /// That origin's path or address.
         recorded: String,
     },
+    /// The state record has another number of volumes.
+    #[error("the state file records it for the origins {recorded}")]
+    OtherVolumes {
+        /// Their paths or addresses.
+        recorded: String,
+    },
     /// The state record has another modification time of the origin.
     #[error("the origin was written to while it was not served")]
     OriginChanged,
@@ -187,6 +193,11 @@ fn settings(label: &Label) -> Vec<(&'static str, String)> {
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.found.volumes != self.wanted.volumes {
+            return f.write_str(
+                "it was formatted for other volumes: their number, names, sizes or order differ",
+            );
+        }
         let (found, wanted) = (settings(&self.found), settings(&self.wanted));
         let other = |what| wanted.iter().find(|(name, _)| *name == what);
         let differ = found.iter().filter_map(|(what, was)| {
@@ -224,10 +235,13 @@ mod tests {
             log_bytes: 4096,
             keeps: Keeps { dirty: false, factors: false },
             origin_bytes: 1 << 30,
+            volumes: 0,
             sections: vec![section(SectionKind::Slots, 3 << 20)],
         };
         let fewer = Label { shards: 1, ..units.clone() };
         assert_eq!(misfit(&units, &fewer), "it was formatted for --workers 2 (now 1)");
+        let shared = Label { volumes: 1 << 32, ..fewer.clone() };
+        assert!(misfit(&units, &shared).contains("for other volumes"));
         let kind = SectionKind::Log { blocks: 64, segment: 16, batch_pages: 32 };
         let keeps = Keeps { dirty: true, factors: false };
         let log = Label { sections: vec![section(kind, 3 << 20)], keeps, ..fewer.clone() };

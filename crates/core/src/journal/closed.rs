@@ -38,7 +38,9 @@ impl CleanJournal {
             if mutant::is_active("closed-volume-logged") {
                 continue;
             }
-            self.base.table.close(cx.shape.units_in(&cx.origins.volumes.range(volume)));
+            let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
+            self.base.table.close(volume, units.clone());
+            self.base.table.remove_singles(&units, usize::MAX);
         }
         if (0..cx.origins.volumes.count()).all(|volume| self.is_closed(volume))
             || mutant::is_active("failed-origin-ends-cache")

@@ -90,10 +90,11 @@ impl Mapping {
         self.dropped(&self.units_dropping, unit, "write-before-drop").await
     }
 
-    /// Waits until the drops of all slots so far are durable.
+    /// Waits until the drops of all slots and units so far are durable.
     pub(crate) async fn all_dropped(&self) -> Result<(), LogFailed> {
-        let last = self.slots_dropping.borrow().values().max().copied();
-        match last {
+        let last =
+            |pending: &RefCell<BTreeMap<u32, Ticket>>| pending.borrow().values().max().copied();
+        match last(&self.slots_dropping).max(last(&self.units_dropping)) {
             Some(ticket) => self.log.durable(ticket).await,
             None => Ok(()),
         }

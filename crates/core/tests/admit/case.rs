@@ -7,8 +7,8 @@ use larder_core::buf::Buf;
 use larder_core::config::{Choices, Durability, WritePolicy, preset};
 use larder_core::format::label::Found;
 use larder_core::format::{
-    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, Plan, Records,
-    StateRecord, Vouched, Wishes, admit,
+    Asked, AskedOrigin, Decision, DeviceSize, FORMAT_SHARED, Kept, Medium, OriginFacts,
+    OriginPlace, OriginRecord, Plan, Records, StateRecord, Vouched, Wishes, admit,
 };
 use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
@@ -48,6 +48,8 @@ pub struct Case {
     pub wishes: Wishes,
     pub origin: OriginFacts,
     pub place: OriginPlace,
+    /// Origins of further volumes.
+    pub others: Vec<(OriginFacts, OriginPlace)>,
     pub own: Option<StateRecord>,
     /// The record that names the flash: the volume's own, unless a row changes it.
     pub naming: Option<StateRecord>,
@@ -86,8 +88,9 @@ impl Case {
         let flash = Flash { bytes: RefCell::new(bytes), broken: u64::MAX };
         let write = choices(kind).write;
         let kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
-        let record = StateRecord::attached(VOLUME, &kept, write, &place("/san"), ORIGIN.bytes);
-        let record = record.stopped(kept.reached(), false, ORIGIN.modified_ns);
+        let origin = OriginRecord::new("", &place("/san"), ORIGIN.bytes);
+        let record = StateRecord::attached(VOLUME, &kept, write, vec![origin]);
+        let record = record.stopped(kept.reached(), false, &[ORIGIN.modified_ns]);
         Self {
             found: Found::Label(plan.label(VOLUME)),
             plan,
@@ -95,6 +98,7 @@ impl Case {
             wishes: Wishes::default(),
             origin: ORIGIN,
             place: place("/san"),
+            others: Vec::new(),
             own: Some(record.clone()),
             naming: Some(record),
             keeps_records: true,
@@ -108,22 +112,45 @@ impl Case {
         [&mut self.own, &mut self.naming].into_iter().flatten().for_each(change);
     }
 
+    /// Three volumes share the flash; the record is of a clean stop of all of them.
+    pub fn three(kind: &str) -> Self {
+        let mut case = Self::of(kind);
+        let others = ["/lun/1", "/lun/2"].map(|at| (ORIGIN, place(at)));
+        case.record(|record| {
+            let of = |(facts, place): &(OriginFacts, OriginPlace)| OriginRecord {
+                origin_mtime_ns: facts.modified_ns,
+                ..OriginRecord::new("", place, facts.bytes)
+            };
+            record.format = FORMAT_SHARED;
+            record.origins.extend(others.iter().map(of));
+        });
+        case.others = others.into();
+        case
+    }
+
     pub fn forget(&mut self) {
         (self.own, self.naming) = (None, None);
     }
 
     pub fn decide(&self) -> String {
         let records = Records { own: self.own.as_ref(), naming: self.naming.as_ref() };
+        let origin = |(facts, place)| AskedOrigin { facts, place: Some(place) };
+        let others = self.others.iter().map(|(facts, place)| (*facts, place));
+        let origins: Vec<_> =
+            std::iter::once((self.origin, &self.place)).chain(others).map(origin).collect();
         let asked = Asked {
             plan: &self.plan,
             device: self.device,
             write: self.write,
             wishes: self.wishes,
-            origin: self.origin,
-            place: Some(&self.place),
+            origins: &origins,
             records: self.keeps_records.then_some(records),
         };
         match admit(&self.found, &asked, &self.flash) {
+            Decision::Warm(warm) if !warm.stale.is_empty() => {
+                let stale = warm.stale.iter().map(|(volume, why)| format!("; of {volume}: {why}"));
+                format!("warm{}", stale.collect::<String>())
+            }
             Decision::Warm(warm) => match warm.vouched {
                 None => "warm".to_owned(),
                 Some(Vouched::Flash) => "warm, the user vouches for the flash".to_owned(),

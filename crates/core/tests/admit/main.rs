@@ -6,7 +6,7 @@ mod case;
 
 use larder_core::config::WritePolicy;
 use larder_core::format::label::{Found, HEADER_BYTES};
-use larder_core::format::{Kept, OriginPlace, StateRecord, Wishes, superseded};
+use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord, Wishes, superseded};
 
 use self::case::{Case, VOLUME, choices, place, plan};
 
@@ -157,7 +157,7 @@ fn decisions_by_the_place_of_the_origin() {
             |c| {
                 let link = || Some("/dev/disk/by-id/san".into());
                 c.place = OriginPlace { resolved: "/dev/sdc".to_owned(), link: link() };
-                c.record(|r| r.origin_link = link());
+                c.record(|r| r.origins[0].origin_link = link());
             },
             "warm",
         ),
@@ -275,7 +275,7 @@ fn decisions_by_origin() {
             "sce prwc face",
             |c| {
                 c.origin.modified_ns = Some(78);
-                c.record(|r| r.origin_mtime_ns = None);
+                c.record(|r| r.origins[0].origin_mtime_ns = None);
             },
             "warm",
         ),
@@ -376,10 +376,11 @@ fn other_flash_of_the_same_origin_is_superseded() {
     let record = |volume, dirty, origin: &str| {
         let kept = Kept::Units(Vec::new());
         let write = WritePolicy::WriteAround;
-        StateRecord { dirty, ..StateRecord::attached(volume, &kept, write, &place(origin), 4096) }
+        let origins = vec![OriginRecord::new("", &place(origin), 4096)];
+        StateRecord { dirty, ..StateRecord::attached(volume, &kept, write, origins) }
     };
     let of = |records: &[(u32, StateRecord)], own: u32, keeps| {
-        superseded(records.to_vec(), |place| *place == own, "/san", keeps)
+        superseded(records.to_vec(), |place| *place == own, &[place("/san")], keeps)
     };
     let records = [
         (1, record(1, false, "/san")),
@@ -400,6 +401,62 @@ fn other_flash_of_the_same_origin_is_superseded() {
     assert!(of(&records, 3, Some(3)).is_ok());
 }
 
+/// A volume that starts by itself takes nothing from the others of a flash that it shared.
+#[test]
+fn of_a_shared_flash_only_the_same_origin_is_superseded() {
+    let origins = ["/san", "/lun"].map(|at| OriginRecord::new(at, &place(at), 4096));
+    let kept = Kept::Units(Vec::new());
+    let shared = StateRecord::attached(7, &kept, WritePolicy::WriteAround, origins.into());
+    let by = |record: &StateRecord, own: bool, origins: &[&str]| {
+        let origins: Vec<_> = origins.iter().map(|at| place(at)).collect();
+        superseded(vec![((), record.clone())], |()| own, &origins, None)
+    };
+    let in_use = |found: Vec<((), StateRecord)>| {
+        found.iter().map(|(_, r)| (r.in_use, r.origins[0].in_use, r.origins[1].in_use)).collect()
+    };
+    let after = |own, origins: &[&str]| -> Vec<_> {
+        in_use(by(&shared, own, origins).expect("it is clean"))
+    };
+    assert_eq!(after(false, &["/lun"]), [(true, true, false)]);
+    assert_eq!(after(false, &["/lun", "/san"]), [(false, true, true)]);
+    assert_eq!(after(true, &["/lun"]), [(false, true, true)], "the cache starts without flash");
+    assert_eq!(after(false, &["/other"]), []);
+    let without = by(&shared, false, &["/lun"]).expect("it is clean").remove(0).1;
+    assert!(by(&without, false, &["/lun"]).expect("it is clean").is_empty());
+    assert_eq!(in_use(by(&without, false, &["/san"]).expect("clean"))[..], [(false, true, false)]);
+    assert!(without.using(1).origins[1].in_use);
+    let dirty = StateRecord { dirty: true, ..shared.clone() };
+    assert!(by(&dirty, false, &["/lun"]).is_err() && by(&dirty, false, &["/other"]).is_ok());
+}
+
+#[test]
+fn decisions_about_several_volumes() {
+    let volumes = |kind: &str, change: fn(&mut Case)| {
+        let mut case = Case::three(kind);
+        change(&mut case);
+        case.decide()
+    };
+    assert_eq!(volumes("sce", |_| ()), "warm");
+    let changed: fn(&mut Case) = |c| c.others[1].0.modified_ns = Some(78);
+    let cold = "the origin was written to while it was not served";
+    assert_eq!(volumes("sce", changed), format!("warm; of 2: {cold}"));
+    let refused = volumes("prwc", |c| {
+        c.record(|r| r.dirty = true);
+        c.others[1].0.modified_ns = Some(78);
+    });
+    assert!(refused.starts_with("refused") && refused.contains(cold), "{refused}");
+    let out = volumes("sce", |c| c.record(|r| r.origins[0].in_use = false));
+    assert!(out.starts_with("warm; of 0: it was detached"), "{out}");
+    let all = volumes("sce", |c| {
+        c.record(|r| r.origins.iter_mut().for_each(|of| of.in_use = false));
+    });
+    assert!(all.starts_with("cold: it was detached"), "{all}");
+    let fewer = volumes("sce", |c| drop(c.others.pop()));
+    assert_eq!(fewer, "cold: the state file records it for the origins /san, /lun/1, /lun/2");
+    let other_order = volumes("sce", |c| c.others.reverse());
+    assert!(other_order.starts_with("warm; of 1: the state file records it for"), "{other_order}");
+}
+
 #[test]
 fn each_event_changes_the_record() {
     let kept = |kind: &str| {
@@ -408,11 +465,12 @@ fn each_event_changes_the_record() {
     };
     for (kind, dirty) in [("sce", false), ("prwc", true), ("face", true), ("face-through", false)] {
         let (kept, write) = (kept(kind), choices(kind).write);
-        let attached = StateRecord::attached(VOLUME, &kept, write, &place("/san"), 4096);
+        let origins = vec![OriginRecord::new("", &place("/san"), 4096)];
+        let attached = StateRecord::attached(VOLUME, &kept, write, origins);
         assert!(attached.names(VOLUME) && !attached.names(1) && attached.in_use);
         assert_eq!((attached.dirty, attached.reached.len()), (dirty, 1), "{kind}");
-        let stopped = attached.clone().stopped(vec![(3, 14)], false, Some(5));
-        assert_eq!((stopped.dirty, stopped.origin_mtime_ns), (false, Some(5)));
+        let stopped = attached.clone().stopped(vec![(3, 14)], false, &[Some(5)]);
+        assert_eq!((stopped.dirty, stopped.origins[0].origin_mtime_ns), (false, Some(5)));
         let opened = stopped.opened(&[4], write);
         assert_eq!((opened.dirty, &opened.reached[..]), (dirty, &[(4, 0)][..]), "{kind}");
         assert!(!opened.cleaned().out_of_use().in_use);

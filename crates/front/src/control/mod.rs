@@ -2,8 +2,10 @@
 //! The control socket, over which `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record` reach a
 //! serving process.
 //!
-//! This module is the server. [`wire`] has the messages, [`client`] the client, and [`record`] both ends of a
-//! recording.
+//! This module is the server. [`wire`] has the messages, [`client`] the client, [`commands`] carries them out, and [`record`]
+//! has both ends of a recording.
+//!
+//! Each volume has a socket. Where several volumes share a cache, the cache has one too, for what concerns its flash.
 //!
 //! Invariants: the user of this process and root may run each command, members of the readers' group `status` and
 //! `stats` (with which `top` works), and other users none (`Rank`); a client has [`REQUEST_BOUND`] to send its
@@ -11,21 +13,21 @@
 //! other user; the user of this process and root leave it with their request, because a command may take long.
 
 pub mod client;
+mod commands;
 pub mod record;
 pub mod wire;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use larder_core::format::Wishes;
-use larder_io::{Credentials, DevSpec, Device, OpenError};
+use larder_io::Credentials;
 use larder_nbd::deadline::Deadlined;
 use larder_private::{Directory, Refuse, is_refusal};
+use larder_volume::VolumeError;
 use larder_volume::peer::Peer;
-use larder_volume::{FlashDevice, Volume, VolumeError};
-use serde_json::{Value, json};
+
+pub use self::commands::Target;
 
 use self::wire::{Answer, Command, REQUEST_BOUND, read_command, write_answer};
 use crate::lobby::{Lobby, Place};
@@ -44,7 +46,7 @@ pub struct Rules {
     pub restricted: bool,
 }
 
-/// The control socket of a volume; dropping it removes the socket.
+/// A control socket; dropping it removes the socket.
 pub struct Control {
     path: PathBuf,
 }
@@ -54,11 +56,11 @@ impl Control {
     ///
     /// # Errors
     /// The socket cannot be bound.
-    pub fn start(path: &Path, rules: Rules, volume: Arc<Volume>) -> Result<Self, VolumeError> {
+    pub fn start(path: &Path, rules: Rules, target: Target) -> Result<Self, VolumeError> {
         make_home(path)?;
         let mode = Some(if rules.readers.is_some() { 0o660 } else { 0o600 });
         let listener = bind_unix(path, Rights { mode, group: rules.readers })?;
-        let body = move || accept(&listener, rules, &volume);
+        let body = move || accept(&listener, rules, &target);
         let thread = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
         thread.map_err(VolumeError::Thread)?;
         Ok(Self { path: path.to_owned() })
@@ -126,7 +128,7 @@ impl Rank {
     }
 }
 
-fn accept(listener: &UnixListener, rules: Rules, volume: &Arc<Volume>) {
+fn accept(listener: &UnixListener, rules: Rules, target: &Target) {
     let lobby = Lobby::new(MOST_CLIENTS, MOST_EACH);
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -135,12 +137,12 @@ fn accept(listener: &UnixListener, rules: Rules, volume: &Arc<Volume>) {
         };
         let Ok(peer) = Credentials::of(&stream) else { continue };
         let Ok(place) = lobby.enter(Peer::User(peer.user), &stream) else { continue };
-        let volume = Arc::clone(volume);
+        let target = target.clone();
         let body = move || {
             let owner = rustix::process::geteuid().as_raw();
             let rank = Rank::of(&peer, owner, rules.readers);
             // An error means that the client is gone; no one is left to report it to.
-            let _ = serve(stream, place, rank, rules.restricted, &volume);
+            let _ = serve(stream, place, rank, rules.restricted, &target);
         };
         // Without a thread the client is disconnected.
         let _ = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
@@ -152,7 +154,7 @@ fn serve(
     place: Place,
     rank: Rank,
     restricted: bool,
-    volume: &Volume,
+    target: &Target,
 ) -> std::io::Result<()> {
     let command = read_command(Deadlined::new(&stream, REQUEST_BOUND));
     stream.set_write_timeout(Some(REQUEST_BOUND))?;
@@ -177,95 +179,16 @@ fn serve(
         }
     };
     let result =
-        rank.may(&command).and_then(|()| execute(command, volume, restricted, &stream, progress));
+        rank.may(&command).and_then(|()| target.execute(command, restricted, &stream, progress));
     answer(match result {
         Ok(value) => Answer::Ok(value),
         Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },
     })
 }
 
-/// The error of an attach. A server that restricted itself has no access to most files outside of /dev.
-fn explain(error: OpenError, flash: &DevSpec, restricted: bool) -> VolumeError {
-    let denied = rustix::io::Errno::ACCESS.raw_os_error();
-    let by_restriction = restricted && !flash.place().starts_with("/dev/");
-    match &error {
-        OpenError::System { errno, .. } if errno.0 == denied && by_restriction => {
-            VolumeError::Usage(format!(
-                "{error}; accepted, unless the server runs with --unrestricted: a device in /dev, or a file in the \
-                 directory of the flash that the server was started with"
-            ))
-        }
-        _ => error.into(),
-    }
-}
-
-/// Limits a client's time limit to one day.
-fn bounded(seconds: u64) -> Duration {
-    Duration::from_secs(seconds.min(24 * 3600))
-}
-
-fn execute(
-    command: Command,
-    volume: &Volume,
-    restricted: bool,
-    stream: &UnixStream,
-    mut progress: impl FnMut(String),
-) -> Result<Value, VolumeError> {
-    let value = |v| serde_json::to_value(v).map_err(|e| VolumeError::Usage(e.to_string()));
-    match command {
-        Command::Status => volume.status().and_then(|s| value(json!(s))),
-        Command::Stats => volume.stats().and_then(|s| value(json!(s))),
-        Command::Flush { bound_seconds } => {
-            volume.flush(bounded(bound_seconds))?;
-            Ok(json!({ "flushed": true }))
-        }
-        Command::Detach { bound_seconds } => {
-            let bound = bounded(bound_seconds);
-            let began = std::time::Instant::now();
-            volume.detach(bound, |n| {
-                if began.elapsed() > Duration::from_secs(1) {
-                    progress(format!("waiting for flash operations on {n} workers"));
-                }
-            })?;
-            Ok(json!({ "detached": true }))
-        }
-        Command::Attach { flash, flash_bytes, format, sparse } => {
-            let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
-            volume.end_retries();
-            let device = Device::open_private(&spec).map_err(|e| explain(e, &spec, restricted))?;
-            let choices = &volume.config().choices;
-            let wishes = Wishes { formats: format, adopted: false };
-            let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, wishes)?;
-            let units = flash.plan.slots();
-            volume.attach(flash.sparse(sparse))?;
-            Ok(json!({ "attached": true, "units_total": units }))
-        }
-        Command::Record => record::serve(stream, volume),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use larder_core::request::Errno;
-
     use super::*;
-
-    #[test]
-    fn an_error_names_the_restriction_only_where_it_can_be_the_reason() {
-        let denied = rustix::io::Errno::ACCESS.raw_os_error();
-        for (flash, restricted, errno, named) in [
-            ("/srv/flash", true, denied, true),
-            ("/srv/flash", false, denied, false),
-            ("/dev/larder-none", true, denied, false),
-            ("/srv/flash", true, denied + 1, false),
-        ] {
-            let spec: DevSpec = flash.parse().unwrap();
-            let (device, errno) = (flash.to_owned(), Errno(errno));
-            let error = OpenError::System { device, action: "open it", errno };
-            let text = explain(error, &spec, restricted).to_string();
-            assert_eq!(text.contains("--unrestricted"), named, "{text}");
-        }
-    }
 
     #[test]
     fn the_kernel_decides_which_commands_a_client_may_run() {

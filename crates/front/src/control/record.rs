@@ -47,7 +47,7 @@ pub(super) fn serve(stream: &UnixStream, volume: &Volume) -> Result<Value, Volum
         goes_on = more;
         sent = send(requests);
     }
-    let (rest, lost) = recording.finish(volume);
+    let (rest, lost) = recording.finish(volume.cache());
     let end = Answer::Recorded(End { lost, stopped: !goes_on });
     if sent.and_then(|()| send(rest)).and_then(|()| write_answer(stream, &end)).is_err() {
         // The last line may be truncated, so no further line could be parsed.

@@ -47,6 +47,8 @@ pub enum Command {
         #[serde(default)]
         sparse: bool,
     },
+    /// Take a volume that left the cache it shares into it again.
+    Join,
     /// Send the clients' requests until this client closes its sending side: see [`record`](super::record).
     Record,
 }
@@ -89,7 +91,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, join or record")
     })
 }
 

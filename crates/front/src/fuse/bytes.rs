@@ -57,7 +57,7 @@ impl Data {
 
 impl Bytes {
     pub fn of(volume: &Arc<Volume>, passive: bool) -> Self {
-        let geometry = volume.config().origin.geometry();
+        let geometry = volume.origin().geometry();
         Self {
             overlaps: volume.overlaps().clone(),
             block: u64::from(geometry.block_bytes),
@@ -287,7 +287,7 @@ mod tests {
 
     use larder_core::config::preset;
     use larder_io::Device;
-    use larder_volume::VolumeConfig;
+    use larder_volume::CacheConfig;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
@@ -299,7 +299,7 @@ mod tests {
     fn bytes(block: u64) -> Bytes {
         let mut choices = preset("sce").unwrap().choices();
         choices.unit_bytes = 64 << 10;
-        let config = VolumeConfig::of(Device::mem(SIZE), choices, 2);
+        let config = CacheConfig::of(Device::mem(SIZE), choices, 2);
         Bytes { block, ..Bytes::of(&Volume::start(config).unwrap(), false) }
     }
 

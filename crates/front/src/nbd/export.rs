@@ -51,13 +51,12 @@ impl Export {
     /// The export of a volume.
     #[must_use]
     pub fn of(volume: &Volume) -> Self {
-        let config = volume.config();
-        let geometry = config.origin.geometry();
+        let geometry = volume.origin().geometry();
         Self {
-            description: format!("Larder over {}", config.origin.name()),
+            description: format!("Larder over {}", volume.origin().name()),
             min_block_bytes: geometry.block_bytes,
             preferred_block_bytes: geometry.block_bytes.max(4096),
-            ..Self::new(&config.name, geometry.bytes)
+            ..Self::new(volume.name(), geometry.bytes)
         }
     }
 

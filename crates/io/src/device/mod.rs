@@ -8,7 +8,7 @@
 //! Invariants: the geometry does not change while a device is open. An operation outside the device, or not in whole
 //! blocks, fails with `EINVAL` and has no effect.
 //!
-//! Why not a trait: there are five kinds, and the driver must know which of them complete at once.
+//! Why not a trait: there are six kinds, and the driver must know which of them complete at once.
 
 mod error;
 mod extents;
@@ -56,6 +56,8 @@ pub(crate) enum Base {
     Blackhole,
     /// The export of a server.
     Nbd(Nbd),
+    /// Nothing: reads and writes fail.
+    Absent,
 }
 
 struct Shared {
@@ -161,6 +163,19 @@ impl Device {
     pub fn blackhole(bytes: u64) -> Self {
         let geometry = memory_geometry(bytes, true);
         Self::build("blackhole".to_owned(), Access::ReadWrite, geometry, Base::Blackhole)
+    }
+
+    /// The place of a device that is missing: reads and writes fail with `ENXIO`. A flush succeeds, since nothing was written.
+    #[must_use]
+    pub fn absent(spec: &DevSpec, bytes: u64) -> Self {
+        let geometry = memory_geometry(bytes, true);
+        Self::build(spec.to_string(), Access::ReadWrite, geometry, Base::Absent)
+    }
+
+    /// Whether it only stands for a device that is missing.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(&*self.0.base, Base::Absent)
     }
 
     fn build(name: String, access: Access, geometry: Geometry, base: Base) -> Self {
@@ -358,7 +373,7 @@ impl Base {
     pub(crate) fn answers_at_once(&self) -> bool {
         match self {
             Self::File(file) => file.in_memory,
-            Self::Mem(_) | Self::Null | Self::Blackhole => true,
+            Self::Mem(_) | Self::Null | Self::Blackhole | Self::Absent => true,
             Self::Nbd(_) => false,
         }
     }
@@ -376,7 +391,8 @@ impl Base {
             _ => &mut [],
         };
         match (self, kind) {
-            (Self::Blackhole | Self::Nbd(_), _) => Ok(()),
+            (Self::Blackhole | Self::Nbd(_), _) | (Self::Absent, IoKind::Flush) => Ok(()),
+            (Self::Absent, _) => Err(Errno::ENXIO),
             (Self::Null, IoKind::Read) => {
                 memory.fill(0);
                 Ok(())

@@ -6,6 +6,7 @@ use larder_core::event::Event;
 use larder_core::exec::MILLISECOND;
 use larder_core::format::label::LABELS_END;
 use larder_core::request::Errno;
+use larder_core::shard::Clear;
 use rand::RngExt;
 
 use super::life::Life;
@@ -23,7 +24,8 @@ impl Life<'_> {
         // An earlier write-back may have passed the data that was written since.
         let leave = leave || self.clearing.is_some_and(|(_, leave)| leave);
         self.clearing = Some((self.world.now(), leave));
-        self.world.shards().iter().for_each(|shard| shard.clear(leave));
+        let clear = Clear { volume: None, evict: leave };
+        self.world.shards().iter().for_each(|shard| shard.clear(clear));
     }
 
     /// Makes it durable that flash is out of use, and then stops using it.
@@ -42,7 +44,7 @@ impl Life<'_> {
 
     fn follow_clear(&mut self) {
         let Some((asked, leave)) = self.clearing else { return };
-        let ended: Option<Vec<_>> = self.world.shards().iter().map(|s| s.cleared()).collect();
+        let ended: Option<Vec<_>> = self.world.shards().iter().map(|s| s.cleared(None)).collect();
         let Some(ended) = ended else { return };
         self.clearing = None;
         if ended.iter().all(Result::is_ok) {

@@ -14,8 +14,8 @@ use std::ops::Range;
 use larder_core::buf::{Buf, SECTOR};
 use larder_core::format::label::{Found as Labelled, LABELS_END, Label, SECOND_COPY};
 use larder_core::format::{
-    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, Records, StateRecord,
-    Unreadable, Warm, Wishes, admit,
+    Asked, AskedOrigin, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, OriginRecord,
+    Records, StateRecord, Unreadable, Warm, Wishes, admit,
 };
 use larder_core::request::Errno;
 use rand::{RngExt, SeedableRng};
@@ -154,8 +154,10 @@ impl Identity {
                 return wrong("10: the last flash is refused", why.to_string());
             }
         };
-        let (write, bytes) = (setup.choices.write, setup.shape.origin_bytes);
-        let record = StateRecord::attached(volume, &kept, write, &OriginPlace::default(), bytes);
+        let origins = sizes(setup)
+            .map(|bytes| OriginRecord::new("", &OriginPlace::default(), bytes))
+            .collect();
+        let record = StateRecord::attached(volume, &kept, setup.choices.write, origins);
         let record = record.ignoring_as(self.record.as_ref());
         self.record = Some(record.clone());
         if setup.strays {
@@ -239,19 +241,26 @@ impl Identity {
     }
 }
 
+/// Bytes of each origin.
+fn sizes(setup: &Setup) -> impl Iterator<Item = u64> + '_ {
+    setup.volumes.ranges().map(|range| range.end - range.start)
+}
+
 fn decide(setup: &Setup, flash: &Store, record: Option<&StateRecord>, wishes: Wishes) -> Decision {
     let found = label_of(flash);
     let naming = record.filter(|record| match &found {
         Labelled::Label(label) => record.names(label.volume),
         _ => false,
     });
+    let origin =
+        |bytes| AskedOrigin { facts: OriginFacts { bytes, modified_ns: None }, place: None };
+    let origins: Vec<AskedOrigin<'_>> = sizes(setup).map(origin).collect();
     let asked = Asked {
         plan: &setup.plan,
         device: DeviceSize { bytes: flash.bytes(), block_bytes: SECTOR as u32 },
         write: setup.choices.write,
         wishes,
-        origin: OriginFacts { bytes: setup.shape.origin_bytes, modified_ns: None },
-        place: None,
+        origins: &origins,
         records: Some(Records { own: record, naming }),
     };
     admit(&found, &asked, &Bytes(flash))

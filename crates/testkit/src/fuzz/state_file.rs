@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::fs;
 use std::path::Path;
 
+use larder_core::format::StateRecord;
 use larder_volume::{StateFile, VolumeError};
 use tempfile::TempDir;
 
@@ -50,12 +51,11 @@ fn check_in(data: &[u8], dir: &Path) {
         let Some(before) = before else { continue };
         let after = file.load().expect("still a state file").expect("still there");
         let concerned =
-            before.in_use && (before.origin == "/san" || file.path() == files[0].path());
+            before.in_use && (of_san(before) || file.path() == files[0].path());
         if outcome.is_err() || before.dirty || !concerned {
-            assert_eq!(
-                after.in_use,
-                before.in_use && !(concerned && !before.dirty && outcome.is_ok())
-            );
+            let is_other = file.path() != files[0].path();
+            let stays = !(concerned && !before.dirty && outcome.is_ok());
+            assert_eq!(after.in_use, before.in_use && (stays || is_other && has_others(&after)));
             assert_eq!(after.dirty, before.dirty);
         }
     }
@@ -63,7 +63,7 @@ fn check_in(data: &[u8], dir: &Path) {
         Err(error) => one_line(&error),
         Ok(()) => {
             let other = files[1].load().ok().flatten();
-            let stale = other.filter(|state| state.in_use && state.origin == "/san");
+            let stale = other.filter(|state| state.in_use && of_san(state));
             assert!(stale.is_none(), "another flash of this origin is in use: {stale:?}");
         }
     }
@@ -71,6 +71,16 @@ fn check_in(data: &[u8], dir: &Path) {
         files[0].store(&state).expect("it can be stored");
         assert_eq!(files[0].load().expect("it was just stored"), Some(state));
     }
+}
+
+/// Whether the flash may be used for the origin /san.
+fn of_san(state: &StateRecord) -> bool {
+    state.origins.iter().any(|of| of.in_use && of.origin == "/san")
+}
+
+/// Whether a flash that is out of use for /san may still be used for another origin.
+fn has_others(state: &StateRecord) -> bool {
+    !of_san(state) && state.origins.iter().any(|of| of.in_use)
 }
 
 fn one_line(error: &VolumeError) {

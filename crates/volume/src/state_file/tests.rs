@@ -3,7 +3,13 @@
 
 use std::fs;
 
+use larder_core::format::OriginRecord;
+
 use super::*;
+
+fn place(origin: &str) -> OriginPlace {
+    OriginPlace { resolved: origin.to_owned(), link: None }
+}
 
 fn state(volume: u64, origin: &str) -> StateRecord {
     StateRecord {
@@ -11,10 +17,10 @@ fn state(volume: u64, origin: &str) -> StateRecord {
         volume: format!("{volume:016x}"),
         in_use: true,
         dirty: false,
-        origin: origin.to_owned(),
-        origin_link: None,
-        origin_bytes: 4096,
-        origin_mtime_ns: Some(-5),
+        origins: vec![OriginRecord {
+            origin_mtime_ns: Some(-5),
+            ..OriginRecord::new("", &place(origin), 4096)
+        }],
         reached: vec![(3, 14)],
         ignored: Vec::new(),
         preset: None,
@@ -75,7 +81,9 @@ fn volumes_without_a_name_have_a_file_each() {
     file("/srv/b").take_earlier(None).unwrap();
     assert_eq!(file("/srv/b").load().unwrap(), Some(dirty.clone()), "by the origin");
     assert!(!earlier.path().exists());
-    earlier.store(&StateRecord { origin: "/old/path".to_owned(), ..dirty.clone() }).unwrap();
+    earlier
+        .store(&StateRecord { origins: state(0, "/old/path").origins, ..dirty.clone() })
+        .unwrap();
     file("/srv/b").take_earlier(Some(255)).unwrap();
     assert!(earlier.path().exists(), "a volume keeps the file that it has");
     file("/srv/c").take_earlier(Some(255)).unwrap();
@@ -255,4 +263,44 @@ fn ignored_pages_are_recorded_by_log_until_the_logs_begin_anew() {
     let mut edited = none;
     edited.ignored = vec![vec![(50, 51), (10, 100), (7, 7), (100, 120)]];
     assert_eq!(edited.ignored(0).first(), Some(&(10..120)));
+}
+
+#[test]
+fn a_record_has_the_form_of_its_version() {
+    let lone = state(7, "/san");
+    let mut shared = StateRecord { format: FORMAT_SHARED, ..lone.clone() };
+    shared.origins.push(OriginRecord::new("b", &place("/lun"), 4096).out_of_use());
+    for record in [&shared, &lone] {
+        let text = serde_json::to_string(record).unwrap();
+        assert_eq!(serde_json::from_str::<StateRecord>(&text).unwrap(), *record);
+        assert_eq!(text.contains("\"origins\""), record.origins.len() > 1, "{text}");
+    }
+    let error = |text: &str| serde_json::from_str::<StateRecord>(text).unwrap_err().to_string();
+    let start = r#"{"volume": "1", "in_use": true, "dirty": false, "reached": [], "#;
+    for (rest, why) in [
+        (r#""format": 1, "origin_bytes": 5}"#, "missing field `origin`"),
+        (r#""format": 1, "origin": "/san"}"#, "missing field `origin_bytes`"),
+        (r#""format": 2}"#, "it lists no origin"),
+        (r#""format": 2, "origins": [{"name": "a"}]}"#, "missing field `origin`"),
+    ] {
+        let found = error(&format!("{start}{rest}"));
+        assert!(found.contains(why), "{found}");
+    }
+}
+
+/// A volume that starts by itself supersedes its own part of a flash that it shared.
+#[test]
+fn the_flash_of_others_stays_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = StateFile::new(dir.path(), "fast", "").over(vec![place("/san"), place("/lun")]);
+    let mut record = StateRecord { format: FORMAT_SHARED, ..state(1, "/san") };
+    record.origins.extend(state(0, "/lun").origins);
+    cache.store(&record).unwrap();
+    StateFile::new(dir.path(), "alone", "/lun").put_out_of_use(None).unwrap();
+    let now = cache.load().unwrap().unwrap();
+    assert!(now.in_use && now.origins[0].in_use && !now.origins[1].in_use);
+    cache.put_out_of_use(Some(1)).unwrap();
+    assert_eq!(cache.load().unwrap().unwrap(), now, "its own");
+    cache.put_out_of_use(None).unwrap();
+    assert!(!cache.load().unwrap().unwrap().in_use);
 }

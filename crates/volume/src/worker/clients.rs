@@ -50,13 +50,13 @@ fn leaving(flags: PollFlags, waits: Nanos) -> Leaving {
 }
 
 impl Worker {
-    pub(super) fn welcome(&mut self, accepted: Accepted) {
+    pub(super) fn welcome(&mut self, volume: u32, accepted: Accepted) {
         if self.stopping.is_some() {
             return;
         }
         self.serial += 1;
         let serial = self.serial;
-        let mut connection = Connection::new(accepted, serial, self.clock);
+        let mut connection = Connection::new((volume, accepted), serial, self.clock);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
@@ -83,11 +83,11 @@ impl Worker {
     pub(super) fn serve_connections(&mut self) {
         while let Some(number) = self.touched.pop() {
             let Some(connection) = self.connections.get_mut(number) else { continue };
-            let serial = connection.serial;
+            let (serial, volume) = (connection.serial, connection.volume);
             while let Some(request) =
                 self.connections.get_mut(number).and_then(|c| c.session.next_request())
             {
-                self.take_request(number as u32, serial, request);
+                self.take_request((number as u32, serial), volume, request);
             }
             let Some(connection) = self.connections.get_mut(number) else { continue };
             let over = connection.arm(number as u32, &mut self.driver, self.clock);
@@ -106,20 +106,22 @@ impl Worker {
         }
     }
 
-    fn take_request(&mut self, conn: u32, serial: u64, request: ClientRequest) {
-        let ClientRequest { ticket, what, offset, len, bufs } = request;
+    fn take_request(&mut self, (conn, serial): (u32, u64), volume: u32, request: ClientRequest) {
+        let ClientRequest { ticket, what, offset: within, len, bufs } = request;
+        let part = &self.parts[volume as usize];
+        let offset = part.range.start + within;
         match what {
-            What::Io(kind) if writes(kind) && self.overlaps.has_begun() => {
-                let range = offset..offset + len;
+            What::Io(kind) if writes(kind) && part.overlaps.has_begun() => {
+                let range = within..within + len;
                 let open = move |worker: &mut Self, pass| {
                     let caller = Caller::Client { conn, serial, ticket, pass: Some(pass) };
                     worker.open_request(caller, (kind, false), offset, len, bufs);
                 };
-                if let Some(pass) = self.overlaps.try_enter(&range) {
+                if let Some(pass) = part.overlaps.try_enter(&range) {
                     return open(self, pass);
                 }
                 let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
-                self.overlaps.enter(range, false, move |pass| {
+                part.overlaps.enter(range, false, move |pass| {
                     mailboxes[index].post(Message::Run(Box::new(|worker| open(worker, pass))));
                 });
             }
@@ -134,7 +136,7 @@ impl Worker {
             }
             What::Status { one } => {
                 let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
-                self.map.ask(offset..offset + len, one, move |extents| {
+                part.map.ask(within..within + len, one, move |extents| {
                     let tell = move |w: &mut Self| w.tell_status(conn, serial, ticket, &extents);
                     mailboxes[index].post(Message::Run(Box::new(tell)));
                 });

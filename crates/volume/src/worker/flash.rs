@@ -14,13 +14,15 @@ use larder_core::pagelog::Geometry;
 use larder_core::request::{Errno, Kind};
 use larder_io::Device;
 
-use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
+use super::{Caller, FLUSH_WORKER, Opened, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
     /// Reports doubt about the origin, and failed flushes of flash by any worker, to the shard.
     pub(super) fn follow_doubt(&mut self) {
-        if self.doubt.is_raised() {
-            self.shard.distrust_origin(0);
+        for (volume, part) in (0..).zip(self.parts.iter()) {
+            if part.doubt.is_raised() {
+                self.shard.distrust_origin(volume);
+            }
         }
         while let Some(dev) = self.driver.failed_flush() {
             self.shard.flash_flush_failed(dev);
@@ -29,8 +31,8 @@ impl Worker {
 
     /// Reports an event of the shard to the volume.
     pub(super) fn report(&self, event: Event) {
-        if let Event::OriginFlushFailed { .. } = event {
-            self.doubt.flush_failed();
+        if let Event::OriginFlushFailed { volume, .. } = event {
+            self.parts[volume as usize].doubt.flush_failed();
         }
         // The volume may be dropped already at the end.
         let _ = self.reports.send(Report { worker: self.index, event });
@@ -92,7 +94,7 @@ impl Worker {
     ) {
         debug_assert_eq!(self.index, FLUSH_WORKER);
         let caller = Caller::Call(Box::new(|result| done(result.map(drop))));
-        let number = self.desk.open((self.clock, caller), Kind::Flush, 0, 1);
+        let number = self.desk.open(Opened { at: self.clock, volume, caller }, Kind::Flush, 0, 1);
         let tag = Desk::<Caller>::tag(number, 0) | u64::from(self.index) << WORKER_SHIFT;
         self.shard.flush_origin(volume, tag);
     }

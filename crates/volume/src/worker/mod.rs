@@ -21,22 +21,22 @@ use std::sync::mpsc::Sender;
 use larder_core::buf::Buf;
 use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
-use larder_core::exec::{DevId, Nanos};
+use larder_core::exec::{DevId, Io, Nanos};
 use larder_core::format::label::MOST_SHARDS;
 use larder_core::request::{Errno, Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
+use larder_core::volumes::Volumes;
 use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use crate::budget::Budget;
 use crate::connection::{Accepted, Connection};
-use crate::doubt::Doubt;
-use crate::extents::Map;
-use crate::latency::Latencies;
 use crate::left::{FlashLeft, Left};
 use crate::mailbox::Mailbox;
-use crate::overlaps::{Overlaps, Pass};
+use crate::overlaps::Pass;
+use crate::part::Part;
+use crate::stats::Tally;
 use crate::tap::{self, Tap};
 
 pub(crate) use self::bulk::Others;
@@ -45,6 +45,9 @@ use self::bulk::{Bulks, Next, is_long};
 /// The most workers of a volume: a label describes no more shards, and a worker's number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = MOST_SHARDS;
 const WORKER_SHIFT: u32 = 56;
+/// The engine's device for all origins: the offset of an operation gives the volume. To the driver the origin of each volume
+/// is a device with the volume's number, and flash devices have larger numbers.
+pub(crate) const ORIGINS: DevId = DevId(0);
 /// All flushes of the origin go to this worker's shard, which remembers a failed one.
 pub(super) const FLUSH_WORKER: u32 = 0;
 /// Rounds of the shard before messages and sockets are checked again.
@@ -55,6 +58,7 @@ pub(crate) struct Call {
     pub kind: Kind,
     /// A read that leaves the cache as it is.
     pub passive: bool,
+    /// In the space of all volumes; of a flush, where its volume begins.
     pub offset: u64,
     pub len: u64,
     /// A write's payload, as `pieces` cuts it.
@@ -69,12 +73,19 @@ pub(crate) enum Message {
     Piece { tag: u64, request: Request },
     /// The answer to a piece that was sent to another worker.
     Reply(Reply),
-    /// A client after the negotiation.
-    Connection(Accepted),
+    /// A client after the negotiation, and its volume.
+    Connection { volume: u32, accepted: Accepted },
     /// A request from within the process.
     Call(Call),
     /// Anything else, run on the worker's thread.
     Run(Box<dyn FnOnce(&mut Worker) + Send>),
+}
+
+/// A request in flight.
+struct Opened {
+    at: Nanos,
+    volume: u32,
+    caller: Caller,
 }
 
 /// The caller of a request.
@@ -108,11 +119,10 @@ pub(crate) struct Shared {
     /// Workers that hold requests or connections, or may still get some. Each serves the pieces of the others until there
     /// are none.
     pub holding: Arc<AtomicUsize>,
-    pub map: Arc<Map>,
-    pub overlaps: Overlaps,
+    pub volumes: Volumes,
+    pub parts: Arc<[Part]>,
     /// Whether a FLUSH goes to every shard.
     pub flush_shards: bool,
-    pub doubt: Doubt,
     /// How long a connection may be idle.
     pub idle_bound: Option<Nanos>,
     pub budget: Budget,
@@ -123,20 +133,19 @@ pub(crate) struct Shared {
 pub(crate) struct Worker {
     pub driver: Driver,
     pub shard: Shard,
-    pub desk_requests: larder_core::desk::Requests,
     index: u32,
     shape: Shape,
     mailboxes: Arc<Vec<Mailbox<Message>>>,
-    map: Arc<Map>,
-    overlaps: Overlaps,
+    volumes: Volumes,
+    parts: Arc<[Part]>,
     flush_shards: bool,
-    doubt: Doubt,
     /// Writes of clients in flight that have no pass.
     loose: u64,
     reports: Sender<Report>,
-    /// Requests in flight, each with the time of its opening.
-    desk: Desk<(Nanos, Caller)>,
-    pub latencies: Latencies,
+    /// Requests in flight.
+    desk: Desk<Opened>,
+    /// What is counted of each volume.
+    tallies: Vec<Tally>,
     /// Receives client requests while they are recorded.
     pub tap: Option<Tap>,
     /// The time of this turn.
@@ -178,23 +187,21 @@ impl Worker {
         shared: Shared,
         reports: Sender<Report>,
     ) -> Self {
-        let Shared { mailboxes, holding, map, overlaps, flush_shards, doubt, .. } = shared;
+        let Shared { mailboxes, holding, volumes, parts, flush_shards, .. } = shared;
         let Shared { idle_bound, budget, others, .. } = shared;
         Self {
             driver,
             shard,
-            desk_requests: Default::default(),
             index: shape.shard,
             shape,
             mailboxes,
-            map,
-            overlaps,
+            tallies: vec![Tally::default(); parts.len()],
+            volumes,
+            parts,
             flush_shards,
-            doubt,
             loose: 0,
             reports,
             desk: Desk::default(),
-            latencies: Latencies::default(),
             tap: None,
             clock: 0,
             bulks: Bulks::beside(&others),
@@ -239,12 +246,15 @@ impl Worker {
             }
             self.driver.turn(self.next_deadline())?;
         }
-        let given_up = self.open_requests() + self.connections() as u64;
+        let given_up = self.open_requests(None) + self.connections.len() as u64;
         let flash = self.shard.cache_status();
         let flash = flash.map(|c| FlashLeft { dirty: c.units_dirty > 0, reached: c.reached });
         let unsettled =
             self.flush_shards && (!self.shard.journal_settled() || self.shard.has_losses());
-        Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed(0) })
+        for (volume, part) in (0..).zip(self.parts.iter()) {
+            self.shard.flush_failed(volume).map(|errno| part.flush_failed.set(errno));
+        }
+        Ok(Left { given_up, flash, unsettled })
     }
 
     fn take_message(&mut self, message: Message) {
@@ -254,7 +264,7 @@ impl Worker {
                 self.shard.submit(tag, request);
             }
             Message::Reply(reply) => self.take_reply(reply),
-            Message::Connection(accepted) => self.welcome(accepted),
+            Message::Connection { volume, accepted } => self.welcome(volume, accepted),
             Message::Call(Call { kind, passive, offset, len, bufs, done }) => {
                 self.open_request(Caller::Call(done), (kind, passive), offset, len, bufs);
             }
@@ -284,6 +294,7 @@ impl Worker {
             self.shard.run(self.clock);
             let mut moved = false;
             while let Some(io) = self.shard.next_io() {
+                let io = self.placed(io);
                 self.driver.start(0, io);
             }
             while let Some(done) = self.driver.next_done() {
@@ -301,6 +312,17 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// The operation on the device of its origin, if it is one on the origins.
+    #[inline]
+    fn placed(&self, mut io: Io) -> Io {
+        if io.dev == ORIGINS {
+            let volume = self.volumes.at(io.offset);
+            io.offset -= self.parts[volume as usize].range.start;
+            io.dev = DevId(volume);
+        }
+        io
     }
 
     fn route_reply(&mut self, reply: Reply) {
@@ -326,13 +348,16 @@ impl Worker {
         if bulks {
             self.send_bulk();
         }
-        self.desk_requests = self.desk.requests();
     }
 
-    fn answer(&mut self, finished: Finished<(Nanos, Caller)>) {
-        let (opened, caller) = finished.client;
-        let took = self.clock.saturating_sub(opened);
-        self.latencies.count(finished.kind, finished.hit, took);
+    fn answer(&mut self, finished: Finished<Opened>) {
+        let Opened { at, volume, caller } = finished.client;
+        let took = self.clock.saturating_sub(at);
+        let tally = &mut self.tallies[volume as usize];
+        tally.latencies.count(finished.kind, finished.hit, took);
+        if finished.hit && finished.result.is_ok() {
+            tally.requests.hits(finished.kind);
+        }
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
             Caller::Client { conn, serial, ticket, pass } => {
@@ -354,15 +379,17 @@ impl Worker {
         bufs: Vec<Buf>,
     ) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
+        let (at, volume) = (self.clock, self.volumes.at(offset));
+        self.tallies[volume as usize].requests.arrives(kind, len);
         if !is_long(kind, len) {
             self.others.came(self.clock);
         }
         if kind == Kind::Flush {
             // If each shard may hold dirty data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
-            let number = self.desk.open((self.clock, caller), kind, 0, to);
+            let number = self.desk.open(Opened { at, volume, caller }, kind, 0, to);
             for shard in 0..to {
-                let request = Request { kind, offset: 0, len: 0, buf: None, passive };
+                let request = Request { kind, offset, len: 0, buf: None, passive };
                 self.send_piece(number, shard, shard, request);
             }
             return;
@@ -373,7 +400,7 @@ impl Worker {
             Caller::Client { serial, .. } => serial,
             Caller::Call(_) => 0,
         };
-        let number = self.desk.open((self.clock, caller), kind, len, count);
+        let number = self.desk.open(Opened { at, volume, caller }, kind, len, count);
         if is_long(kind, len) {
             self.bulks.add((owner, number), kind, cut, count);
             return self.send_bulk();
@@ -428,9 +455,20 @@ impl Worker {
         self.index
     }
 
-    /// Client requests in flight that this worker holds.
-    pub fn open_requests(&self) -> u64 {
-        self.desk.in_flight() as u64
+    /// Client requests in flight that this worker holds: of all volumes, or of one.
+    pub fn open_requests(&self, volume: Option<u32>) -> u64 {
+        let of = |opened: &&Opened| volume.is_none_or(|volume| opened.volume == volume);
+        self.desk.clients().filter(of).count() as u64
+    }
+
+    /// What it counted: of all volumes, or of one.
+    pub fn tally(&self, volume: Option<u32>) -> Tally {
+        let mut sum = Tally::default();
+        for (_, tally) in (0..).zip(&self.tallies).filter(|(n, _)| volume.is_none_or(|v| v == *n)) {
+            sum.requests += tally.requests;
+            sum.latencies += &tally.latencies;
+        }
+        sum
     }
 
     /// Writes of clients in flight that began before the volume was a file.
@@ -438,9 +476,11 @@ impl Worker {
         self.loose
     }
 
-    /// Connections being served.
-    pub fn connections(&self) -> usize {
-        self.connections.len()
+    /// Connections being served, by volume.
+    pub fn connections_by_volume(&self) -> Vec<u64> {
+        let mut counts = vec![0; self.parts.len()];
+        self.connections.iter().for_each(|(_, c)| counts[c.volume as usize] += 1);
+        counts
     }
 
     /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.

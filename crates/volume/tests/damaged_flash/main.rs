@@ -24,7 +24,7 @@ use larder_core::policy::admission::Class;
 use larder_core::policy::admission::Schedule;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
-use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
+use larder_volume::{CacheConfig, FlashDevice, StateFile, Volume, VolumeError};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
@@ -111,9 +111,9 @@ impl Served {
         let origin = open(&dir.join("origin"))?.with_fault(origin);
         let limits = Limits { checkpoint: 10_000_000, ..Limits::default() };
         let state = Some(StateFile::new(&dir.join("state"), "v", "/the/origin"));
-        let (name, choices) = ("v".to_owned(), cache.choices());
-        let config =
-            VolumeConfig { name, limits, state, ..VolumeConfig::of(origin, choices.clone(), 1) };
+        let choices = cache.choices();
+        let config = CacheConfig::of(origin, choices.clone(), 1).named("v");
+        let config = CacheConfig { limits, state, ..config };
         let served = Self(Volume::start(config)?);
         let flash = open(&dir.join("flash"))?.with_fault(fault);
         let shape = served.0.shape();

@@ -4,8 +4,64 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use larder_core::volumes::Share;
 
 use crate::serve::args::ServeArgs;
+use crate::setting::BadSetting;
+use crate::units::ratio;
+
+/// Keys of a volume that shares a cache with others. They are no flags, since flags name one volume.
+#[derive(Args, Clone, Debug)]
+pub struct MemberArgs {
+    /// The cache that the volume shares, which a table [cache.NAME] describes
+    #[arg(long, value_name = "NAME")]
+    pub cache: Option<String>,
+    /// Slots that no other volume takes from it, as a share of all
+    #[arg(long, value_parser = ratio, default_value = "0%", value_name = "SHARE")]
+    pub least: f64,
+    /// Slots that it takes at most, as a share of all
+    #[arg(long, value_parser = ratio, default_value = "100%", value_name = "SHARE")]
+    pub most: f64,
+    /// Start without the volume if its origin is missing; flash keeps what it has of it
+    #[arg(long)]
+    pub may_be_missing: bool,
+}
+
+impl MemberArgs {
+    /// Its share of the slots.
+    pub fn share(&self) -> Result<Share, BadSetting> {
+        let Self { least, most, .. } = *self;
+        if least > most {
+            let why = "is above most; accepted: at most that";
+            return Err(BadSetting::of("least", format!("{}%", least * 100.0), why));
+        }
+        Ok(Share { least, most })
+    }
+}
+
+/// Keys of [`MemberArgs`] that need a shared cache.
+pub(super) const MEMBER: &[&str] = &["cache", "least", "most", "may_be_missing"];
+/// Keys of a volume that shares a cache: all others are of its cache.
+pub(super) const OF_VOLUMES: &[&str] = &[
+    "cache",
+    "least",
+    "most",
+    "may_be_missing",
+    "origin",
+    "listen",
+    "listen_mode",
+    "tls_cert",
+    "tls_key",
+    "tls_client_ca",
+    "tls_client_crl",
+    "tls_client_fingerprint",
+    "tls_require",
+    "control",
+    "control_group",
+    "name",
+];
+/// Of those, keys of a cache too.
+pub(super) const FOR_CACHES_TOO: &[&str] = &["control", "control_group", "name"];
 
 /// Keys that belong to the process, not to a volume.
 pub(super) const PROCESS: &[&str] = &["client_memory", "drain", "metrics", "unrestricted"];
@@ -22,7 +78,8 @@ pub(super) struct Given {
     pub line: Option<usize>,
 }
 
-/// `serve` by itself, as each volume is read.
+/// `serve` by itself, with the keys of a file, as each volume is read.
 pub(super) fn command() -> clap::Command {
-    ServeArgs::augment_args(clap::Command::new("serve")).no_binary_name(true)
+    let serve = ServeArgs::augment_args(clap::Command::new("serve"));
+    MemberArgs::augment_args(serve).no_binary_name(true)
 }

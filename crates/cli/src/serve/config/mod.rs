@@ -10,6 +10,9 @@
 //! there alone. Flags override the keys of a file. With several volumes only flags
 //! of the process are accepted, since another flag does not name its volume.
 //!
+//! `[cache.NAME]` begins a cache that the volumes with `cache = "NAME"` share. Each key belongs to either the cache or its
+//! volumes ([`OF_VOLUMES`](keys::OF_VOLUMES)).
+//!
 //! Why not `serde` on the same struct: defaults, values with units and what is required would be
 //! defined twice, and serde's errors name neither line nor key.
 
@@ -17,6 +20,7 @@
 pub mod fuzz;
 mod keys;
 pub mod print;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod toml;
@@ -29,7 +33,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
-use self::keys::{COMMAND_LINE, Given, PROCESS, command};
+pub use self::keys::MemberArgs;
+use self::keys::{COMMAND_LINE, Given, MEMBER, PROCESS, command};
 use super::args::ServeArgs;
 use crate::exit::{self, Coded};
 use crate::setting::BadSetting;
@@ -47,12 +52,12 @@ enum ConfigError {
 }
 
 impl ConfigError {
-    /// What is missing is missing in this volume, which begins at a line.
-    fn of_volume(self, volume: &toml::Volume) -> Self {
+    /// What is missing is missing in this table, which begins at a line.
+    fn of_table(self, table: &toml::Table) -> Self {
         match self {
             Self::Missing { path, keys } => {
-                let what = format!("[volume.{}]: missing keys: {keys}", volume.name);
-                Self::Line { path, line: volume.line, what }
+                let what = format!("[{}.{}]: missing keys: {keys}", table.kind, table.name);
+                Self::Line { path, line: table.line, what }
             }
             other => other,
         }
@@ -73,22 +78,26 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A volume to serve.
+/// A cache to serve, with its volumes: one, whose settings are those of the cache, or several that share it.
 pub struct Plan {
     /// Its settings.
     pub args: ServeArgs,
+    /// Those of a volume that shares a cache.
+    pub member: MemberArgs,
     /// The same with the source of each value.
     matches: ArgMatches,
     /// The file, and what stands in which line.
     origin: Option<(PathBuf, Vec<Given>)>,
     /// It is one of several.
     pub several: bool,
+    /// The volumes that share the cache; empty if it has one.
+    sharers: Vec<Plan>,
 }
 
-/// The volumes of the command line and its file.
+/// The caches of the command line and its file.
 pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
     let Some(path) = args.config.clone() else {
-        return Ok(vec![Plan { args, matches: given.clone(), origin: None, several: false }]);
+        return Ok(vec![Plan::alone(args, given.clone())]);
     };
     let file = toml::File::read(&path, &command())?;
     let flags = flags(given);
@@ -103,18 +112,28 @@ pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
             PROCESS.join(", --")
         );
     }
-    if file.volumes.is_empty() {
-        return Ok(vec![plan(&path, over(&file.top, &flags), false)?]);
+    if file.volumes.is_empty() && file.caches.is_empty() {
+        let alone = plan(&path, over(&file.top, &flags), false)?;
+        not_shared(&path, &alone)?;
+        return Ok(vec![alone]);
     }
-    let several = file.volumes.len() > 1;
-    let volume = |volume: &toml::Volume| {
-        let name = OsString::from(format!("--name={}", volume.name));
-        let name = Given { key: "name".to_owned(), words: vec![name], line: Some(volume.line) };
-        let mut all = over(&over(&file.top, &volume.keys), &[name]);
-        all = over(&all, &flags);
-        plan(&path, all, several).map_err(|error| error.of_volume(volume).into())
-    };
-    file.volumes.iter().map(volume).collect()
+    shared::group(&path, &file, &flags)
+}
+
+/// A volume with a cache of its own has no keys of a shared one.
+fn not_shared(path: &Path, plan: &Plan) -> Result<(), ConfigError> {
+    let given = plan.origin.as_ref().map(|(_, given)| given.as_slice()).unwrap_or_default();
+    match given.iter().find(|given| MEMBER.contains(&given.key.as_str())) {
+        None => Ok(()),
+        Some(given) => Err(ConfigError::Line {
+            path: path.to_owned(),
+            line: given.line.unwrap_or_default(),
+            what: format!(
+                "{}: is for a volume that shares a cache; accepted in [volume.NAME], with cache = \"NAME\"",
+                given.key
+            ),
+        }),
+    }
 }
 
 /// The flags of the command line.
@@ -149,9 +168,11 @@ fn over(base: &[Given], more: &[Given]) -> Vec<Given> {
 fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan, ConfigError> {
     let words = given.iter().flat_map(|g| g.words.clone());
     let parsed = command().try_get_matches_from(words);
-    let parsed = parsed.and_then(|m| Ok((ServeArgs::from_arg_matches(&m)?, m)));
-    let (args, matches) = parsed.map_err(|e| explain(path, &given, &e))?;
-    Ok(Plan { args, matches, origin: Some((path.to_owned(), given)), several })
+    let parsed = parsed
+        .and_then(|m| Ok((ServeArgs::from_arg_matches(&m)?, MemberArgs::from_arg_matches(&m)?, m)));
+    let (args, member, matches) = parsed.map_err(|e| explain(path, &given, &e))?;
+    let origin = Some((path.to_owned(), given));
+    Ok(Plan { args, member, matches, origin, several, sharers: Vec::new() })
 }
 
 /// clap's error in the words of the file: file, line, key, and what is accepted.
@@ -195,6 +216,22 @@ fn key_of(flag: &str) -> String {
 }
 
 impl Plan {
+    /// A volume of flags alone.
+    fn alone(args: ServeArgs, matches: ArgMatches) -> Self {
+        let member = MemberArgs { cache: None, least: 0.0, most: 1.0, may_be_missing: false };
+        Self { args, member, matches, origin: None, several: false, sharers: Vec::new() }
+    }
+
+    /// Its volumes: those that share the cache, or the one whose settings are the cache's.
+    pub fn volumes(&self) -> &[Self] {
+        if self.sharers.is_empty() { std::slice::from_ref(self) } else { &self.sharers }
+    }
+
+    /// Whether several volumes may share the cache.
+    pub fn is_shared(&self) -> bool {
+        !self.sharers.is_empty()
+    }
+
     /// An error about a setting, with the line of the file if the setting is from there; and
     /// with the volume's name where there are several.
     pub fn locate(&self, error: anyhow::Error) -> anyhow::Error {
@@ -207,8 +244,9 @@ impl Plan {
         if self.several { error.context(self.title()) } else { error }
     }
 
-    /// How the volume is called in messages.
+    /// How the volume, or the shared cache, is called in messages.
     pub fn title(&self) -> String {
-        format!("volume '{}'", self.args.name)
+        let what = if self.is_shared() { "cache" } else { "volume" };
+        format!("{what} '{}'", self.args.name)
     }
 }

@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::super::open::{Preset, state_file};
 use super::Plan;
-use super::keys::{COMMAND_LINE, PROCESS, command};
+use super::keys::{COMMAND_LINE, MEMBER, OF_VOLUMES, PROCESS, command};
 use crate::choices::{self, choices};
 use crate::control::default_control;
 use crate::workers::workers;
@@ -20,13 +20,26 @@ pub fn print(plans: &[Plan]) -> Result<String> {
     let Some(first) = plans.first() else { return Ok(String::new()) };
     let process = |key: &str| PROCESS.contains(&key);
     let mut text = lines(first, process)?;
+    let member = |key: &str| MEMBER.contains(&key);
     for plan in plans {
-        if !plan.several {
-            text += &lines(plan, |key| !process(key))?;
+        let own = |key: &str| !process(key) && !member(key);
+        if !plan.is_shared() && !plan.several {
+            text += &lines(plan, own)?;
             continue;
         }
-        text += &format!("\n[volume.{}]\n", Value::from(plan.args.name.clone()));
-        text += &lines(plan, |key| !process(key) && key != "name")?;
+        let name = Value::from(plan.args.name.clone());
+        if !plan.is_shared() {
+            text += &format!("\n[volume.{name}]\n");
+            text += &lines(plan, |key| own(key) && key != "name")?;
+            continue;
+        }
+        text += &format!("\n[cache.{name}]\n");
+        let of_volumes = |key: &str| OF_VOLUMES.contains(&key) && key != "control_group";
+        text += &lines(plan, |key| own(key) && !of_volumes(key) || key == "control")?;
+        for volume in plan.volumes() {
+            text += &format!("\n[volume.{}]\n", Value::from(volume.args.name.clone()));
+            text += &lines(volume, |key| OF_VOLUMES.contains(&key) && key != "name")?;
+        }
     }
     Ok(text.trim_end().to_owned())
 }
@@ -90,7 +103,7 @@ fn value(arg: &Arg, text: String) -> Value {
 /// The values that the preset or the machine decides.
 fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
     let args = &plan.args;
-    let preset = Preset::of(args, state_file(args).as_ref().ok())?.name;
+    let preset = Preset::of(args, state_file(plan).as_ref().ok())?.name;
     let mut decided = choices::decided(&choices(&preset, &args.choices)?);
     decided.push(("preset", vec![preset]));
     args.limits.limits()?;

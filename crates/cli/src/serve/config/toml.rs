@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Turns a TOML file into words of the command line, each with its line.
 //!
-//! Invariants: each key of the file becomes words or an error; no key is skipped. Volumes keep the order of the file.
+//! Invariants: each key of the file becomes words or an error; no key is skipped. Volumes and caches keep the order of the file.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,24 +11,35 @@ use clap::{Arg, ArgAction, Command};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{COMMAND_LINE, Given, PROCESS};
+use super::keys::{COMMAND_LINE, FOR_CACHES_TOO, Given, OF_VOLUMES, PROCESS};
 use crate::usage::nearest;
 
 /// The longest file. It bounds the read where the path names a device by mistake.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// `[volume.NAME]`.
-pub(super) struct Volume {
+/// `[volume.NAME]` or `[cache.NAME]`.
+pub(super) struct Table {
+    /// `volume` or `cache`.
+    pub kind: &'static str,
     pub name: String,
     pub line: usize,
     pub keys: Vec<Given>,
 }
 
+impl Table {
+    /// The line of one of its keys.
+    pub fn line_of(&self, key: &str) -> Option<usize> {
+        self.keys.iter().find(|given| given.key == key)?.line
+    }
+}
+
 /// A configuration file.
 pub(super) struct File {
-    /// Keys before the first volume.
+    /// Keys before the first table.
     pub top: Vec<Given>,
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<Table>,
+    /// Caches that volumes share.
+    pub caches: Vec<Table>,
 }
 
 /// The file as errors need it.
@@ -50,10 +61,11 @@ impl File {
             let at = e.span().map_or(0, |s| s.start);
             source.error(at, &e.message().replace('\n', ", "))
         })?;
-        let (mut top, mut volumes) = (Vec::new(), Vec::new());
+        let (mut top, mut volumes, mut caches) = (Vec::new(), Vec::new(), Vec::new());
         for (key, value) in table.get_ref() {
             match (key.get_ref().as_ref(), value.get_ref()) {
-                ("volume", DeValue::Table(tables)) => volumes = source.volumes(tables)?,
+                ("volume", DeValue::Table(tables)) => volumes = source.tables("volume", tables)?,
+                ("cache", DeValue::Table(tables)) => caches = source.tables("cache", tables)?,
                 (name, _) => top.push(source.given(name, key.span().start, value)?),
             }
         }
@@ -61,7 +73,7 @@ impl File {
             let line = name.line.unwrap_or_default();
             bail!("{}:{line}: name: [volume.NAME] gives each volume its name", source.name);
         }
-        Ok(Self { top, volumes })
+        Ok(Self { top, volumes, caches })
     }
 }
 
@@ -86,31 +98,38 @@ impl Source<'_> {
         anyhow!("{}:{}: {what}", self.name, self.line(at))
     }
 
-    fn volumes(&self, tables: &DeTable<'_>) -> Result<Vec<Volume>> {
-        let mut volumes = Vec::new();
+    fn tables(&self, kind: &'static str, tables: &DeTable<'_>) -> Result<Vec<Table>> {
+        let mut found = Vec::new();
         for (name, table) in tables {
             let at = name.span().start;
             let DeValue::Table(keys) = table.get_ref() else {
-                let what = "volume: accepted tables, as [volume.NAME] and its keys below";
-                return Err(self.error(at, what));
+                let what = format!("{kind}: accepted tables, as [{kind}.NAME] and its keys below");
+                return Err(self.error(at, &what));
             };
             let name = name.get_ref().to_string();
             let keys = keys.iter().map(|(key, value)| {
                 let (key, at) = (key.get_ref().as_ref(), key.span().start);
-                if PROCESS.contains(&key) || key == "name" {
-                    let why = match key {
-                        "name" => "[volume.NAME] gives the volume its name".to_owned(),
-                        _ => "belongs to the process: write it before the first volume".to_owned(),
-                    };
-                    return Err(self.error(at, &format!("{key}: {why}")));
-                }
-                self.given(key, at, value)
+                let why = match key {
+                    "name" => format!("[{kind}.NAME] gives the {kind} its name"),
+                    _ if PROCESS.contains(&key) => {
+                        "belongs to the process: write it before the first table".to_owned()
+                    }
+                    _ if kind == "cache"
+                        && OF_VOLUMES.contains(&key)
+                        && !FOR_CACHES_TOO.contains(&key) =>
+                    {
+                        "belongs to a volume: write it into [volume.NAME], or before the first table"
+                            .to_owned()
+                    }
+                    _ => return self.given(key, at, value),
+                };
+                Err(self.error(at, &format!("{key}: {why}")))
             });
-            let keys = keys.collect::<Result<_>>()?;
-            volumes.push((at, Volume { name, line: self.line(at), keys }));
+            let keys = keys.collect::<Result<Vec<_>>>()?;
+            found.push((at, Table { kind, name, line: self.line(at), keys }));
         }
-        volumes.sort_by_key(|(at, _)| *at);
-        Ok(volumes.into_iter().map(|(_, volume)| volume).collect())
+        found.sort_by_key(|(at, _)| *at);
+        Ok(found.into_iter().map(|(_, table)| table).collect())
     }
 
     /// A key with its value, as the flag of that name.
@@ -163,7 +182,7 @@ impl Source<'_> {
             None => {
                 let all = self.command.get_arguments().filter(known);
                 let mut all: Vec<_> = all.map(|a| a.get_id().as_str()).collect();
-                all.push("[volume.NAME]");
+                all.extend(["[volume.NAME]", "[cache.NAME]"]);
                 format!("accepted {}", all.join(", "))
             }
         };

@@ -6,12 +6,14 @@
 //! The syncer (`syncer.rs`) does not: what it copied counts only if no client changed the unit since the copy began.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use larder_policy::admission::Swap;
 
 use super::table::SlotPin;
 use super::write_back::{PATIENCE, WriteBack};
 use crate::buf::{Buf, PAGE};
+use crate::cache::detaching::Step;
 use crate::exec::{MILLISECOND, each};
 use crate::journal::{Journal as _, Log, LogFailed, Ticket};
 use crate::mutant;
@@ -261,25 +263,54 @@ impl WriteBack {
         (end > within).then(|| (within, end - within))
     }
 
-    /// Copies all dirty data to the origin; with `evict`, also evicts every unit, and admits no further one.
-    pub(crate) async fn clear(&self, evict: bool) -> Result<(), Errno> {
-        let (table, cx) = (&self.units.table, &self.units.cx);
-        if evict && !mutant::is_active("admitted-while-leaving") {
+    /// Admits no unit: the flash is about to be detached.
+    pub(crate) fn admit_no_more(&self) {
+        if !mutant::is_active("admitted-while-leaving") {
             self.admits.set(false);
         }
-        let batch = (BATCH_BYTES / cx.shape.unit_bytes).clamp(1, BATCH) as usize;
+    }
+
+    /// Copies all dirty data to the origins; the units stay.
+    pub(super) async fn clear_all(&self) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for volume in 0..self.units.cx.origins.volumes.count() {
+            result = result.and(self.clear(volume, Step::Copy).await);
+        }
+        result
+    }
+
+    /// Copies the dirty data of a volume to its origin, and evicts its units if asked. If that fails, they may be admitted
+    /// again.
+    pub(crate) async fn clear(&self, volume: u32, step: Step) -> Result<(), Errno> {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
+        if step == Step::Leave && !mutant::is_active("admitted-while-leaving") {
+            table.close(volume, units.clone());
+        }
+        let result = self.clear_units(&units, step != Step::Copy).await;
+        if result.is_err() {
+            self.admits.set(true);
+            if step == Step::Leave {
+                table.reopen(volume, &units);
+            }
+        }
+        result
+    }
+
+    async fn clear_units(&self, units: &Range<u32>, evict: bool) -> Result<(), Errno> {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        let batch_bytes = BATCH_BYTES / u64::from(cx.origins.volumes.count());
+        let batch = (batch_bytes / cx.shape.unit_bytes).clamp(1, BATCH) as usize;
         let (mut next, mut result) = (0, Ok(()));
         while next < table.slots() {
-            let slots: Vec<u32> = if evict {
-                let used = |slot: &u32| table.unit_of(*slot).is_some();
-                (next..table.slots()).filter(used).take(batch).collect()
-            } else {
-                self.dirty.slots_from(next, batch)
+            let slots = match evict {
+                true => table.slots_of(units, next, batch),
+                false => self.dirty_slots_of(units, next, batch),
             };
             let Some(last) = slots.last().copied() else { break };
-            let units: BTreeMap<u32, u32> =
+            let held: BTreeMap<u32, u32> =
                 slots.into_iter().filter_map(|slot| Some((slot, table.unit_of(slot)?))).collect();
-            let shut = self.gate.shut(units.values().copied().collect(), PATIENCE, &cx.exec).await;
+            let shut = self.gate.shut(held.values().copied().collect(), PATIENCE, &cx.exec).await;
             // A client is inside for longer: the other clients continue, then this batch is retried.
             if shut.is_none() {
                 cx.exec.sleep(MILLISECOND).await;
@@ -288,21 +319,28 @@ impl WriteBack {
             next = last + 1;
             // Before they were shut, a miss may have exchanged some.
             let is_same = |(slot, unit): &(u32, u32)| table.unit_of(*slot) == Some(*unit);
-            let slots: Vec<u32> = units.into_iter().filter(is_same).map(|(slot, _)| slot).collect();
+            let slots: Vec<u32> = held.into_iter().filter(is_same).map(|(slot, _)| slot).collect();
             let done = if evict { self.empty(slots).await } else { self.clean(slots).await };
             // What is lost on flash concerns no other unit.
             match done {
-                Err(errno) if !self.slots.writes.has_any_lost() => {
-                    self.admits.set(true);
-                    return Err(errno);
-                }
+                Err(errno) if !self.slots.writes.has_any_lost() => return Err(errno),
                 done => result = result.and(done),
             }
         }
-        if result.is_err() {
-            self.admits.set(true);
-        }
         result
+    }
+
+    /// At most so many slots with dirty data of these units, from `slot` on.
+    fn dirty_slots_of(&self, units: &Range<u32>, mut slot: u32, most: usize) -> Vec<u32> {
+        let (table, mut found) = (&self.units.table, Vec::new());
+        while found.len() < most {
+            let dirty = self.dirty.slots_from(slot, most);
+            let Some(last) = dirty.last().copied() else { break };
+            let is_of = |slot: &u32| table.unit_of(*slot).is_some_and(|unit| units.contains(&unit));
+            found.extend(dirty.into_iter().filter(is_of).take(most - found.len()));
+            slot = last + 1;
+        }
+        found
     }
 
     /// Copies the dirty regions of some slots to the origin, and evicts their units.

@@ -221,12 +221,13 @@ impl MixedSlots {
         self.order.is_empty()
     }
 
-    /// Removes all pages of these units.
-    pub(super) fn remove_units(&mut self, units: &Range<u32>) {
+    /// Removes pages of these units, at most so many; returns whether there may be more.
+    pub(super) fn remove_units(&mut self, units: &Range<u32>, most: usize) -> bool {
         let singles = self.directories.iter().flat_map(|(_, directory)| &directory.singles);
         let gone = singles.filter(|single| single.is_there() && units.contains(&single.unit));
-        let gone: Vec<Single> = gone.copied().collect();
-        gone.into_iter().for_each(|single| self.remove(single.unit, single.page));
+        let gone: Vec<Single> = gone.take(most).copied().collect();
+        gone.iter().for_each(|single| self.remove(single.unit, single.page));
+        gone.len() == most
     }
 
     /// Takes the pages of a unit out of their places.

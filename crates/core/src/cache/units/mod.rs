@@ -13,6 +13,7 @@
 //! | dirty data copied to the origin: by exchanges and clears; by the syncer, and what it learns | `copy_back.rs`; `syncer.rs`, `sync_task.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
+//! | shares of volumes, and volumes without slots; a volume that leaves a clean cache | `shares.rs`, `volume_slots.rs`; `leave.rs` |
 
 pub(crate) mod clean;
 mod copy_back;
@@ -23,6 +24,7 @@ pub(crate) mod exchanges;
 pub(crate) mod extended;
 pub(crate) mod flash_writes;
 mod gate;
+mod leave;
 pub(crate) mod mixed;
 mod on_miss;
 mod shares;

@@ -24,7 +24,9 @@ pub(super) struct Shares {
 /// What one volume has.
 struct Part {
     used: u32,
+    /// It has at least so many, while they are kept for it.
     least: u32,
+    keeps_least: bool,
     most: u32,
     /// While it is held: its bound.
     held: Option<u32>,
@@ -36,6 +38,7 @@ impl Shares {
         let part = |Share { least, most }| Part {
             used: 0,
             least: of(least),
+            keeps_least: true,
             most: of(most).max(1),
             held: None,
         };
@@ -73,7 +76,7 @@ impl Shares {
         }
         let own = self.volume(unit);
         let others = self.each.iter().enumerate().filter(|(volume, _)| *volume != own);
-        let reserved: u32 = others.map(|(_, part)| part.least.saturating_sub(part.used)).sum();
+        let reserved: u32 = others.map(|(_, part)| part.reserved()).sum();
         self.each[own].may_grow() && free > reserved
     }
 
@@ -83,25 +86,22 @@ impl Shares {
             return true;
         }
         let (own, other) = (self.volume(incoming), &self.each[self.volume(victim)]);
-        own == self.volume(victim) || self.each[own].may_grow() && other.used > other.least
+        own == self.volume(victim) || self.each[own].may_grow() && other.may_shrink()
     }
 
     /// Whether one of so many free slots may hold single pages.
     pub(super) fn may_mix(&self, free: u32) -> bool {
-        let reserved = |part: &Part| part.least.saturating_sub(part.used);
-        free > self.each.iter().map(reserved).sum()
+        free > self.each.iter().map(Part::reserved).sum()
     }
 
     /// Whether the volume of a unit may lose a slot to single pages.
     pub(super) fn may_lose(&self, unit: u32) -> bool {
-        let part = &self.each[self.volume(unit)];
-        part.used > part.least
+        self.each[self.volume(unit)].may_shrink()
     }
 
-    /// Keeps no slot for a volume any more.
-    pub(super) fn forget(&mut self, unit: u32) {
-        let volume = self.volume(unit);
-        self.each[volume].least = 0;
+    /// Keeps slots for a volume, or does not.
+    pub(super) fn keep_least(&mut self, volume: u32, keeps: bool) {
+        self.each[volume as usize].keeps_least = keeps;
     }
 
     /// Whether the volume of a unit is held.
@@ -118,6 +118,19 @@ impl Shares {
 }
 
 impl Part {
+    fn least(&self) -> u32 {
+        if self.keeps_least { self.least } else { 0 }
+    }
+
+    /// Free slots that are kept for it.
+    fn reserved(&self) -> u32 {
+        self.least().saturating_sub(self.used)
+    }
+
+    fn may_shrink(&self) -> bool {
+        self.used > self.least()
+    }
+
     fn may_grow(&self) -> bool {
         self.used < self.held.unwrap_or(u32::MAX).min(self.most)
     }
@@ -149,7 +162,10 @@ mod tests {
 
     #[test]
     fn what_a_volume_has_at_least_is_kept_for_it() {
-        let shares = shares([1, 8]);
+        let mut shares = shares([1, 8]);
+        shares.keep_least(0, false);
+        assert!(shares.may_insert(100, 1) && shares.may_displace(100, 0), "it left");
+        shares.keep_least(0, true);
         assert!(!shares.may_insert(100, 1), "the last free slot is the other's");
         assert!(shares.may_insert(0, 1));
         assert!(!shares.may_displace(100, 0) && shares.may_displace(0, 100));

@@ -172,7 +172,7 @@ impl<J: Journal> UnitCache<J> {
     }
 
     /// Logs that pages have left their places in mixed slots. It comes before any other task runs.
-    fn log_left(&self) {
+    pub(super) fn log_left(&self) {
         let left = self.table.take_left();
         if let Some(journal) = &self.journal {
             left.into_iter().for_each(|left| journal.left(left));

@@ -1,20 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a table knows of volumes: their shares of its slots (`shares.rs`), and units that get no slot any more.
+//! What a table knows of volumes: their shares of its slots (`shares.rs`), and units that get no slot.
 //!
-//! Those are the units of a volume whose origin cannot be flushed. Their single pages leave at once: an operation in flight
-//! does not make a page valid that has left. Their slots are freed by the owner of the table, each when nothing pins it.
+//! Those are the units of a *closed* volume: its origin cannot be flushed, or it left the cache. An operation in flight
+//! does not make a single page valid that has left. Slots are freed by the owner of the table, each when nothing pins it.
 
 use std::ops::Range;
 
 use super::table::Table;
 
 impl Table {
-    /// From now on these units get no slot and no place in a mixed slot, and their single pages leave.
-    pub(crate) fn close(&self, units: Range<u32>) {
+    /// From now on these units of a volume get no slot and no place in a mixed slot.
+    pub(crate) fn close(&self, volume: u32, units: Range<u32>) {
         let mut entries = self.entries.borrow_mut();
-        entries.mixed.remove_units(&units);
-        entries.shares.forget(units.start);
-        entries.closed.push(units);
+        entries.shares.keep_least(volume, false);
+        if !entries.closed.contains(&units) {
+            entries.closed.push(units);
+        }
+    }
+
+    /// Takes single pages of these units out of their places, at most so many; returns whether there may be more.
+    pub(crate) fn remove_singles(&self, units: &Range<u32>, most: usize) -> bool {
+        self.entries.borrow_mut().mixed.remove_units(units, most)
+    }
+
+    /// These units of a volume may have slots again.
+    pub(crate) fn reopen(&self, volume: u32, units: &Range<u32>) {
+        let mut entries = self.entries.borrow_mut();
+        entries.closed.retain(|closed| closed != units);
+        entries.shares.keep_least(volume, true);
+    }
+
+    /// At most so many slots that hold these units, from `slot` on.
+    pub(crate) fn slots_of(&self, units: &Range<u32>, slot: u32, most: usize) -> Vec<u32> {
+        let entries = self.entries.borrow();
+        let holds = |slot: &u32| entries.unit_in(*slot).is_some_and(|unit| units.contains(&unit));
+        (slot..entries.slots.len() as u32).filter(holds).take(most).collect()
     }
 
     /// Whether a unit gets no slot.

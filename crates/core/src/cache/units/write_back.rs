@@ -126,6 +126,15 @@ impl WriteBack {
         self.dirty.count()
     }
 
+    /// Units of a volume with dirty data.
+    pub(crate) fn units_dirty_of(&self, volume: u32) -> u64 {
+        let units = self.units.cx.shape.units_in(&self.units.cx.origins.volumes.range(volume));
+        let dirty = self.dirty.slots_from(0, usize::MAX);
+        let is_of =
+            |slot: &u32| self.units.table.unit_of(*slot).is_some_and(|u| units.contains(&u));
+        dirty.iter().filter(|slot| is_of(slot)).count() as u64
+    }
+
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let place = cx.shape.place(&request);
@@ -310,7 +319,7 @@ impl WriteBack {
             }
             Some(_) => Ok(()),
             None if mutant::is_active("flush-waits-for-syncer") => Ok(()),
-            None => self.clear(false).await,
+            None => self.clear_all().await,
         };
         result.and(flushed).and(kept).and(self.evictions_end().await)
     }

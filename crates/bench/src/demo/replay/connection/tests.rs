@@ -11,7 +11,7 @@ use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device};
 use larder_nbd::client::Options;
 use larder_nbd::uri::{Address, Uri};
-use larder_volume::{Volume, VolumeConfig};
+use larder_volume::{CacheConfig, Volume};
 
 use super::super::verify::verify;
 use super::*;
@@ -36,7 +36,7 @@ impl Served {
             .unwrap();
         let origin = Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap();
         let choices = preset("sce").unwrap().choices();
-        let volume = Volume::start(VolumeConfig::of(origin, choices, 2)).unwrap();
+        let volume = Volume::start(CacheConfig::of(origin, choices, 2)).unwrap();
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
         let spec = ListenSpec::Unix(dir.path().join("nbd"));

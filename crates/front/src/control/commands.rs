@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The commands of a control socket, for a volume or for a cache that several volumes share.
+//!
+//! A volume that shares its cache leaves it by `detach` and joins it by `attach` without a device. Flash devices are attached
+//! and detached at the socket of the cache.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_core::format::Wishes;
+use larder_io::{DevSpec, Device, OpenError};
+use larder_volume::{Cache, FlashDevice, Volume, VolumeError};
+use serde_json::{Value, json};
+
+use super::record;
+use super::wire::Command;
+
+/// What a control socket is for.
+#[derive(Clone)]
+pub enum Target {
+    /// A volume.
+    Volume(Arc<Volume>),
+    /// A cache that several volumes share.
+    Cache(Arc<Cache>),
+}
+
+/// A flash device to attach.
+struct Attach {
+    flash: String,
+    flash_bytes: Option<u64>,
+    format: bool,
+    sparse: bool,
+}
+
+impl Target {
+    fn cache(&self) -> &Arc<Cache> {
+        match self {
+            Self::Volume(volume) => volume.cache(),
+            Self::Cache(cache) => cache,
+        }
+    }
+
+    /// The volume, if it is one of several.
+    fn one_of_several(&self) -> Option<&Arc<Volume>> {
+        match self {
+            Self::Volume(volume) => Some(volume).filter(|volume| volume.is_shared()),
+            Self::Cache(_) => None,
+        }
+    }
+
+    /// Carries a command out.
+    pub(super) fn execute(
+        &self,
+        command: Command,
+        restricted: bool,
+        stream: &UnixStream,
+        progress: impl FnMut(String),
+    ) -> Result<Value, VolumeError> {
+        let value = |v| serde_json::to_value(v).map_err(|e| VolumeError::Usage(e.to_string()));
+        match command {
+            Command::Status => match self {
+                Self::Volume(volume) => volume.status(),
+                Self::Cache(cache) => cache.status(),
+            }
+            .and_then(|status| value(json!(status))),
+            Command::Stats => match self {
+                Self::Volume(volume) => volume.stats(),
+                Self::Cache(cache) => cache.stats(),
+            }
+            .and_then(|stats| value(json!(stats))),
+            Command::Flush { bound_seconds } => {
+                match self {
+                    Self::Volume(volume) => volume.flush(bounded(bound_seconds)),
+                    Self::Cache(cache) => cache.flush(bounded(bound_seconds)),
+                }?;
+                Ok(json!({ "flushed": true }))
+            }
+            Command::Detach { bound_seconds } => self.detach(bounded(bound_seconds), progress),
+            Command::Attach { flash, flash_bytes, format, sparse } => {
+                self.attach(Attach { flash, flash_bytes, format, sparse }, restricted)
+            }
+            Command::Join => self.join(),
+            Command::Record => match self {
+                Self::Volume(volume) => record::serve(stream, volume),
+                Self::Cache(cache) => Err(VolumeError::Usage(format!(
+                    "several volumes share this cache; accepted: --name with one of them: {}",
+                    names(cache)
+                ))),
+            },
+        }
+    }
+
+    fn detach(
+        &self,
+        bound: Duration,
+        mut progress: impl FnMut(String),
+    ) -> Result<Value, VolumeError> {
+        if let Some(volume) = self.one_of_several() {
+            volume.leave_cache(bound)?;
+            return Ok(json!({ "detached": true }));
+        }
+        let began = Instant::now();
+        self.cache().detach(bound, |n| {
+            if began.elapsed() > Duration::from_secs(1) {
+                progress(format!("waiting for flash operations on {n} workers"));
+            }
+        })?;
+        Ok(json!({ "detached": true }))
+    }
+
+    fn attach(&self, asked: Attach, restricted: bool) -> Result<Value, VolumeError> {
+        let Attach { flash, flash_bytes, format, sparse } = asked;
+        let cache = self.cache();
+        if self.one_of_several().is_some() {
+            return Err(VolumeError::Usage(format!(
+                "{flash}: several volumes share the flash; accepted: --name {} for the flash, or no device, which takes the \
+                 volume into the cache again",
+                cache.config().name
+            )));
+        }
+        let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
+        cache.end_retries();
+        let device = Device::open_private(&spec).map_err(|e| explain(e, &spec, restricted))?;
+        let choices = &cache.config().choices;
+        let wishes = Wishes { formats: format, adopted: false };
+        let flash = FlashDevice::prepare(device, flash_bytes, cache.shape(), choices, wishes)?;
+        let units = flash.plan.slots();
+        cache.attach(flash.sparse(sparse))?;
+        Ok(json!({ "attached": true, "units_total": units }))
+    }
+
+    fn join(&self) -> Result<Value, VolumeError> {
+        let Some(volume) = self.one_of_several() else {
+            let why = "which flash device is missing; accepted: larder attach DEV";
+            return Err(VolumeError::Usage(why.to_owned()));
+        };
+        volume.join_cache()?;
+        Ok(json!({ "attached": true, "units_total": volume.stats()?.units_total }))
+    }
+}
+
+/// The volumes of a cache, for a message.
+fn names(cache: &Arc<Cache>) -> String {
+    let volumes = cache.volumes();
+    let names: Vec<&str> = volumes.iter().map(|volume| volume.name()).collect();
+    names.join(", ")
+}
+
+/// The error of an attach. A server that restricted itself has no access to most files outside of /dev.
+fn explain(error: OpenError, flash: &DevSpec, restricted: bool) -> VolumeError {
+    let denied = rustix::io::Errno::ACCESS.raw_os_error();
+    let by_restriction = restricted && !flash.place().starts_with("/dev/");
+    match &error {
+        OpenError::System { errno, .. } if errno.0 == denied && by_restriction => {
+            VolumeError::Usage(format!(
+                "{error}; accepted, unless the server runs with --unrestricted: a device in /dev, or a file in the \
+                 directory of the flash that the server was started with"
+            ))
+        }
+        _ => error.into(),
+    }
+}
+
+/// Limits a client's time limit to one day.
+fn bounded(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(24 * 3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_core::request::Errno;
+
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_restriction_only_where_it_can_be_the_reason() {
+        let denied = rustix::io::Errno::ACCESS.raw_os_error();
+        for (flash, restricted, errno, named) in [
+            ("/srv/flash", true, denied, true),
+            ("/srv/flash", false, denied, false),
+            ("/dev/larder-none", true, denied, false),
+            ("/srv/flash", true, denied + 1, false),
+        ] {
+            let spec: DevSpec = flash.parse().unwrap();
+            let (device, errno) = (flash.to_owned(), Errno(errno));
+            let error = OpenError::System { device, action: "open it", errno };
+            let text = explain(error, &spec, restricted).to_string();
+            assert_eq!(text.contains("--unrestricted"), named, "{text}");
+        }
+    }
+}
