@@ -45,6 +45,12 @@ pub const MUTANTS: &[Mutant] = &[
         "units of a volume whose origin could not be flushed are logged",
     ),
     mutant(
+        "left-before-durable",
+        "14",
+        "a volume has left a clean cache before it is durable on flash that its units are gone",
+    ),
+    mutant("left-volume-admitted", "14", "units of a volume that leaves are admitted"),
+    mutant(
         "ram-survives-write",
         "3",
         "a page stays in the tier of RAM when its place on flash is written",

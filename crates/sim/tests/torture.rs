@@ -73,6 +73,12 @@ fn flash_is_detached_and_attached_under_load() {
 }
 
 #[test]
+fn volumes_leave_the_cache_they_share_and_join_it_again() {
+    let seen = sweep("shared-leaves", 100..140);
+    assert!(seen.departed > 200 && seen.warm > 100 && seen.dirty > 100, "{seen:?}");
+}
+
+#[test]
 fn any_choices_that_go_together() {
     let seen = sweep("lawful", 100..160);
     assert!(seen.attached > 20 && seen.flash_failed > 20 && seen.errors > 50, "{seen:?}");

@@ -31,6 +31,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     scan: 5,
     any: false,
     plugs: 0.0,
+    departs: 0.0,
     crashes: 3..6,
     bursts: false,
     rest: (40, 15),

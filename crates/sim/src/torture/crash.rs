@@ -32,6 +32,7 @@ impl Life<'_> {
             ignored: self.identity.ignored(self.setup),
             flushed: &self.flushed,
             cleared: &self.cleared,
+            outside: &self.outside,
             seen: &mut self.seen,
         };
         cuts::judge_cut(&mut moment, origin, flash)

@@ -58,6 +58,45 @@ impl Life<'_> {
         }
     }
 
+    /// Asks for a volume to leave the cache.
+    pub(super) fn depart(&mut self, volume: u32) {
+        if !self.attached || self.outside.contains(&volume) {
+            return;
+        }
+        self.departing.insert(volume);
+        let clear = Clear { volume: Some(volume), evict: true };
+        self.world.shards().iter().for_each(|shard| shard.clear(clear));
+    }
+
+    /// A volume that has left is cached again.
+    pub(super) fn return_to_cache(&mut self, volume: u32) {
+        if self.outside.remove(&volume) {
+            self.world.shards().iter().for_each(|shard| shard.join(volume));
+        }
+    }
+
+    /// Volumes have left once each shard has no unit of them; they join again if one cannot.
+    fn follow_departures(&mut self) {
+        let shards = self.world.shards();
+        // A flash that failed is not used any more, which the state file will record.
+        if !shards.iter().all(|shard| shard.uses(self.flash)) {
+            self.departing.clear();
+            self.outside.clear();
+            return;
+        }
+        for volume in std::mem::take(&mut self.departing) {
+            let ended: Option<Vec<_>> = shards.iter().map(|s| s.cleared(Some(volume))).collect();
+            match ended {
+                None => drop(self.departing.insert(volume)),
+                Some(ended) if ended.iter().all(Result::is_ok) => {
+                    self.seen.departed += 1;
+                    self.outside.insert(volume);
+                }
+                Some(_) => shards.iter().for_each(|shard| shard.join(volume)),
+            }
+        }
+    }
+
     /// The state file records which pages the recovery of logs ignores.
     fn follow_logs(&mut self) {
         while let Some((shard, dev, pages)) = self.world.take_ignores() {
@@ -77,6 +116,7 @@ impl Life<'_> {
     /// A failed flash device is fenced off after a while.
     pub(super) fn follow(&mut self) {
         self.follow_clear();
+        self.follow_departures();
         self.follow_logs();
         let now = self.world.now();
         for event in self.world.take_events() {

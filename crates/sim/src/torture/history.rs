@@ -42,6 +42,8 @@ pub struct Seen {
     pub cold: u64,
     /// Times that all dirty data was written back.
     pub cleared: u64,
+    /// Times that a volume left the cache it shares.
+    pub departed: u64,
     /// Recoveries of shards without a change in progress, compared with what they held.
     pub settled: u64,
     /// Times that flash failed.
@@ -86,6 +88,7 @@ impl std::ops::AddAssign for Seen {
         self.warm_hits += more.warm_hits;
         self.cold += more.cold;
         self.cleared += more.cleared;
+        self.departed += more.departed;
         self.settled += more.settled;
         self.flash_failed += more.flash_failed;
         self.attached += more.attached;

@@ -5,7 +5,7 @@
 //! the origin by itself holds what flushes and FUA promised (design rules 1, 2, 7), a read through the
 //! cache returns what the origin holds (rule 9), and what was found becomes the only past.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use larder_core::buf::Buf;
 use larder_core::config::AdmissionChoice;
@@ -67,6 +67,9 @@ pub(super) struct Life<'a> {
     pub given: Option<(Nanos, Nanos)>,
     /// For each volume: when the last write-back was asked for that a flush made durable on the origin.
     pub cleared: Vec<Option<Nanos>>,
+    /// Volumes that are leaving the cache, and those that have left it.
+    pub departing: BTreeSet<u32>,
+    pub outside: BTreeSet<u32>,
     pub asked: HashMap<u64, Asked>,
     client: u64,
     /// When all operations on flash stop failing, or stopped.
@@ -103,6 +106,8 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         clearing: None,
         given: None,
         cleared: Vec::new(),
+        departing: BTreeSet::new(),
+        outside: BTreeSet::new(),
         asked: HashMap::new(),
         client: 0,
         failed_until: 0,
@@ -179,6 +184,14 @@ impl Life<'_> {
                 self.clear(true);
                 Ok(())
             }
+            Step::Depart(volume) => {
+                self.depart(volume);
+                Ok(())
+            }
+            Step::Return(volume) => {
+                self.return_to_cache(volume);
+                Ok(())
+            }
             Step::Detach => {
                 self.detach();
                 Ok(())
@@ -219,6 +232,8 @@ impl Life<'_> {
     /// Attaches a flash device, once the state file records that it is in use.
     fn attach(&mut self, flash: SimDevice, found: &Found) {
         self.attached = true;
+        self.departing.clear();
+        self.outside.clear();
         let kept = on_flash(&self.setup.plan);
         let ignored = self.identity.ignored(self.setup);
         let place = (self.volume, &ignored[..]);

@@ -72,6 +72,11 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
             let same = rng.random_bool(0.5);
             steps.push(if away { setup.kind.leaves } else { Step::Attach(same) });
         }
+        if row.departs > 0.0 && rng.random_bool(row.departs) {
+            let volume = rng.random_range(0..setup.volumes.count());
+            let away = rng.random_bool(0.5);
+            steps.push(if away { Step::Depart(volume) } else { Step::Return(volume) });
+        }
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
             steps.push(Step::Go(rng.random_range(1..6)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A moment of a life, as a power cut in it is judged.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use larder_core::exec::{DevId, Nanos};
@@ -27,5 +28,7 @@ pub(super) struct Moment<'a> {
     pub flushed: &'a [Option<Nanos>],
     /// ... and when the last write-back was asked for that is durable on the origin.
     pub cleared: &'a [Option<Nanos>],
+    /// Volumes that have left the cache.
+    pub outside: &'a BTreeSet<u32>,
     pub seen: &'a mut Seen,
 }

@@ -43,6 +43,8 @@ pub struct Profile {
     pub any: bool,
     /// How probable it is, before a request, that flash is detached or attached.
     pub plugs: f64,
+    /// How probable it is, before a request, that a volume leaves the cache or joins it again.
+    pub departs: f64,
     /// Crashes.
     pub crashes: Range<u32>,
     /// Whether most crashes follow another at once.

@@ -415,6 +415,13 @@ pub const PROFILES: &[Profile] = &[
         units: &[4 * KIB],
         ..SHARED
     },
+    Profile {
+        name: "shared-leaves",
+        what: "as shared, and volumes leave the cache and join it again",
+        takes: &[&JOURNALED, &JOURNALED, &EXTENDED, &WRITE_BACK, &SYNCED],
+        departs: 0.03,
+        ..SHARED
+    },
 ];
 
 /// The row of this name. The row `write-back` has an older name, which is accepted too.

@@ -50,6 +50,10 @@ pub enum Step {
     Detach,
     /// The administrator asks for a write-back of all dirty data, and detaches the flash device afterwards.
     Leave,
+    /// The administrator takes a volume out of the cache that it shares ...
+    Depart(u32),
+    /// ... and into it again.
+    Return(u32),
     /// The administrator attaches a flash device, where there is none: the last one, or else another.
     Attach(bool),
     /// The volume is about to stop: all of the cache's state is made durable.
@@ -85,6 +89,8 @@ impl fmt::Display for Step {
             Self::Flush => write!(f, "the origin is to have everything"),
             Self::Detach => write!(f, "flash is taken away"),
             Self::Leave => write!(f, "flash is taken away when the origin has everything"),
+            Self::Depart(volume) => write!(f, "volume {volume} is to leave the cache"),
+            Self::Return(volume) => write!(f, "volume {volume} joins the cache again"),
             Self::Attach(true) => write!(f, "flash is attached again"),
             Self::Attach(false) => write!(f, "another flash is attached"),
             Self::Settle => write!(f, "all state is made durable"),

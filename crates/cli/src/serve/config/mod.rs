@@ -141,8 +141,11 @@ fn flags(given: &ArgMatches) -> Vec<Given> {
     let command = command();
     let flag = |arg: &clap::Arg| {
         let (id, long) = (arg.get_id().as_str(), arg.get_long()?);
+        if COMMAND_LINE.contains(&id) || MEMBER.contains(&id) {
+            return None;
+        }
         let said = given.value_source(id) == Some(ValueSource::CommandLine);
-        if !said || COMMAND_LINE.contains(&id) {
+        if !said {
             return None;
         }
         let word = |value: &std::ffi::OsStr| {

@@ -35,7 +35,7 @@ fn error(text: &str, flags: &[&str]) -> String {
 fn keys() -> Vec<String> {
     let command = command();
     let keys = command.get_arguments().map(|a| a.get_id().to_string());
-    keys.filter(|k| !COMMAND_LINE.contains(&k.as_str())).collect()
+    keys.filter(|k| ![COMMAND_LINE, MEMBER].concat().contains(&k.as_str())).collect()
 }
 
 /// The corpus of the fuzz target `configuration`.
@@ -292,4 +292,71 @@ fn faults_are_named_by_line_and_key() {
     let late = read(&format!("{head}\nunit = \"3MiB\"\n"), &[]).unwrap();
     let late = late.first().unwrap().locate(bad_unit());
     assert!(late.to_string().ends_with(":4: unit: got 3MiB, accepted a power of two"), "{late}");
+}
+
+const SHARED: &str = r#"
+listen = "nbd://127.0.0.1:0"
+unit = "64KiB"
+[cache.fast]
+flash = "mem:64MiB"
+[volume.b]
+cache = "fast"
+origin = "mem:8MiB"
+least = "20%"
+may_be_missing = true
+[volume.own]
+origin = "mem:8MiB"
+[volume.a]
+cache = "fast"
+origin = "mem:16MiB"
+listen = "nbd+unix:/x"
+most = 0.5
+"#;
+
+#[test]
+fn volumes_share_a_cache() {
+    let plans = read(SHARED, &[]).unwrap();
+    let names = |plans: &[Plan]| -> Vec<String> {
+        plans.iter().map(|plan| plan.args.name.clone()).collect()
+    };
+    assert_eq!(names(&plans), ["fast", "own"], "a cache is where its first volume is");
+    assert_eq!(names(plans[0].volumes()), ["b", "a"]);
+    assert_eq!(plans.iter().map(Plan::is_shared).collect::<Vec<_>>(), [true, false]);
+    let shares = plans[0].volumes().iter().map(|volume| volume.member.share().unwrap());
+    assert_eq!(shares.map(|of| (of.least, of.most)).collect::<Vec<_>>(), [(0.2, 1.0), (0.0, 0.5)]);
+    assert_eq!(plans[0].args.choices.unit, Some(64 << 10), "a key at the top is its default");
+    assert!(plans[0].volumes()[0].member.may_be_missing);
+    let printed = print(&plans).unwrap();
+    assert_eq!(print(&read(&printed, &[]).unwrap()).unwrap(), printed, "{printed}");
+}
+
+#[test]
+fn errors_of_shared_caches_name_the_line() {
+    let with = |from: &str, to: &str| error(&SHARED.replace(from, to), &[]);
+    for (from, to, expected) in [
+        ("[cache.fast]", "[cache.other]", "FILE:7: cache: got fast; accepted: other"),
+        ("[volume.own]", "[volume.fast]", "FILE:4: cache 'fast': a volume is named 'fast' too"),
+        (
+            "most = 0.5",
+            "unit = 4096",
+            "FILE:17: unit: belongs to the cache: write it into [cache.fast]",
+        ),
+        ("most = 0.5", "least = 0.9", "together; accepted: least up to 100% in sum"),
+        ("most = 0.5", "most = 2", "FILE:17: most: got '2'"),
+        ("least = \"20%\"", "most = 0\nleast = 1", "least: got 100%, is above most"),
+        ("flash = ", "origin = ", "FILE:5: origin: belongs to a volume"),
+        ("flash = ", "client_memory = ", "FILE:5: client_memory: belongs to the process"),
+        (
+            "[volume.own]",
+            "[volume.own]\nleast = 0",
+            "FILE:12: least: is for a volume that shares a cache",
+        ),
+        ("[volume.own]", "[cache.idle]\n[volume.own]", "FILE:11: cache 'idle': no volume has"),
+        ("origin = \"mem:16MiB\"", "", "FILE:13: [volume.a]: missing keys"),
+    ] {
+        let found = with(from, to);
+        assert!(found.contains(expected), "{found}");
+    }
+    let lone = error("origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\nmost = 1\n", &[]);
+    assert!(lone.starts_with("FILE:3: most: is for a volume that shares"), "{lone}");
 }

@@ -284,7 +284,7 @@ impl WriteBack {
     pub(crate) async fn clear(&self, volume: u32, step: Step) -> Result<(), Errno> {
         let (table, cx) = (&self.units.table, &self.units.cx);
         let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
-        if step == Step::Leave && !mutant::is_active("admitted-while-leaving") {
+        if step == Step::Leave && !mutant::is_active("left-volume-admitted") {
             table.close(volume, units.clone());
         }
         let result = self.clear_units(&units, step != Step::Copy).await;

@@ -24,7 +24,7 @@ impl<J: Journal> UnitCache<J> {
     pub(crate) async fn leave(&self, volume: u32) -> Result<(), Errno> {
         let (table, cx) = (&self.table, &self.cx);
         let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
-        if !mutant::is_active("admitted-while-leaving") {
+        if !mutant::is_active("left-volume-admitted") {
             table.close(volume, units.clone());
         }
         loop {

@@ -41,6 +41,7 @@ impl OnFlash for UnitsPlan {
             match recover_shard(self, moment.volume, shard, store, left.1) {
                 Ok(found) => {
                     let shape = moment.setup.shape.of_shard(shard);
+                    judge_departed(self, moment, &shape, &found)?;
                     judge_pages(self, moment, &shape, &found, left, owners)?;
                     judge_warmth(self, moment, &shape, &found)?;
                 }
@@ -102,6 +103,29 @@ fn judge_warmth(
     }
     let what = format!("{units} of {} units of shard {}", status.units_logged, shape.shard);
     wrong("9: recovery forgets what was durable", what)
+}
+
+/// Recovery finds nothing of a volume that left: its origin may be changed without the cache.
+fn judge_departed(
+    plan: &UnitsPlan,
+    moment: &Moment<'_>,
+    shape: &Shape,
+    found: &Recovered,
+) -> Judged<()> {
+    let Some(layout) = plan.layout(moment.volume, shape.shard) else { return Ok(()) };
+    if moment.outside.is_empty() {
+        return Ok(());
+    }
+    let volume = |unit: u32| moment.setup.volumes.at(shape.unit_offset(unit));
+    for slot in 0..layout.slots {
+        let pages = found.pages(slot, &layout).into_iter().map(|page| page.unit);
+        let mut units = pages.chain(found.unit(slot, &layout));
+        if let Some(unit) = units.find(|unit| moment.outside.contains(&volume(*unit))) {
+            let what = format!("unit {unit} of volume {} in slot {slot}", volume(unit));
+            return wrong("14: flash has data of a volume that left", what);
+        }
+    }
+    Ok(())
 }
 
 /// Every page that recovery finds valid is what the origin holds, unless only flash holds it, and
