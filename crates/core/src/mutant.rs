@@ -47,7 +47,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "left-before-durable",
         "14",
-        "a volume has left a clean cache before it is durable on flash that its units are gone",
+        "a volume has left a cache before it is durable on flash that its units are gone",
     ),
     mutant("left-volume-admitted", "14", "units of a volume that leaves are admitted"),
     mutant(

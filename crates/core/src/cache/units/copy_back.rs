@@ -287,7 +287,11 @@ impl WriteBack {
         if step == Step::Leave && !mutant::is_active("left-volume-admitted") {
             table.close(volume, units.clone());
         }
-        let result = self.clear_units(&units, step != Step::Copy).await;
+        let mut result = self.clear_units(&units, step != Step::Copy).await;
+        if step == Step::Leave && !mutant::is_active("left-before-durable") {
+            // Also of those that a miss evicted.
+            result = result.and(self.evictions_end().await);
+        }
         if result.is_err() {
             self.admits.set(true);
             if step == Step::Leave {

@@ -31,9 +31,6 @@ impl<J: Journal> UnitCache<J> {
             let more = table.remove_singles(&units, TOGETHER);
             self.log_left();
             let slots = table.slots_of(&units, 0, TOGETHER);
-            if slots.is_empty() && !more {
-                break;
-            }
             let evicted =
                 slots.iter().filter(|slot| self.evicted(table.evict_slot(**slot))).count();
             let dropped = self.all_dropped().await;
@@ -41,12 +38,14 @@ impl<J: Journal> UnitCache<J> {
                 return Ok(()); // nothing of any volume is used any more
             }
             dropped?;
+            if slots.is_empty() && !more {
+                return Ok(());
+            }
             // The others are pinned.
             if evicted < slots.len() {
                 cx.exec.sleep(MILLISECOND).await;
             }
         }
-        Ok(())
     }
 
     /// Waits until recovery finds nothing of what was evicted.
