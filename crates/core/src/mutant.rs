@@ -28,11 +28,6 @@ pub const SERVED: &str = "S6";
 
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
-    mutant(
-        "copy-crosses-volumes",
-        "14",
-        "dirty data at the end of one volume and at the begin of the next is written at once",
-    ),
     mutant("flush-of-first-volume", "14", "a FLUSH flushes the origin of the first volume"),
     mutant(
         "failed-origin-ends-cache",

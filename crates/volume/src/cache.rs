@@ -24,7 +24,7 @@ use larder_core::event::Event;
 use larder_core::exec::DevId;
 use larder_core::request::Errno;
 use larder_core::shape::Shape;
-use larder_core::shard::{Clear, Shard};
+use larder_core::shard::Shard;
 use larder_core::volumes::{MOST_VOLUMES, Volumes};
 use larder_io::Driver;
 
@@ -37,7 +37,6 @@ use super::mailbox::Mailbox;
 use super::part::Part;
 use super::state::State;
 use super::stats::{Clients, Stats};
-use super::volume::Volume;
 use super::worker::{Call, Message, ORIGINS, Others, Report, Shared, Worker};
 
 /// How long a worker may take to answer a question about itself.
@@ -149,13 +148,6 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Its volumes, in the order of their configuration.
-    #[must_use]
-    pub fn volumes(self: &Arc<Self>) -> Vec<Arc<Volume>> {
-        let numbers = 0..self.parts.len() as u32;
-        numbers.map(|number| Arc::new(Volume::new(Arc::clone(self), number))).collect()
-    }
-
     fn start_worker(&self, shape: Shape, reports: Sender<Report>) -> Result<(), VolumeError> {
         let (ready, is_ready) = channel();
         let shared = Shared {
@@ -261,16 +253,6 @@ impl Cache {
                 answers.recv_timeout(left).map_err(unanswered)
             })
             .collect()
-    }
-
-    /// Makes all acknowledged writes of all volumes durable on their origins, including dirty data on flash.
-    ///
-    /// # Errors
-    /// When a device fails, or it is not done within `bound`: the first error, once every volume was tried.
-    pub fn flush(self: &Arc<Self>, bound: Duration) -> Result<(), VolumeError> {
-        let cleared = self.clear(Clear { volume: None, evict: false }, bound);
-        let flushed = self.volumes().into_iter().map(|volume| volume.flush_origin(bound));
-        flushed.fold(cleared, Result::and)
     }
 
     /// Waits until no write of a client is in flight that has no pass.

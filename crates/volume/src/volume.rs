@@ -213,3 +213,22 @@ impl Volume {
         self.cache.record_range(self.part().range.clone())
     }
 }
+
+impl Cache {
+    /// Its volumes, in the order of their configuration.
+    #[must_use]
+    pub fn volumes(self: &Arc<Self>) -> Vec<Arc<Volume>> {
+        let numbers = 0..self.parts.len() as u32;
+        numbers.map(|number| Arc::new(Volume::new(Arc::clone(self), number))).collect()
+    }
+
+    /// Makes all acknowledged writes of all volumes durable on their origins, including dirty data on flash.
+    ///
+    /// # Errors
+    /// When a device fails, or it is not done within `bound`: the first error, once every volume was tried.
+    pub fn flush(self: &Arc<Self>, bound: Duration) -> Result<(), VolumeError> {
+        let cleared = self.clear(Clear { volume: None, evict: false }, bound);
+        let flushed = self.volumes().into_iter().map(|volume| volume.flush_origin(bound));
+        flushed.fold(cleared, Result::and)
+    }
+}

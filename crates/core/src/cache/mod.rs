@@ -8,10 +8,11 @@
 //! | units, write-back: flash holds dirty data | `units/write_back.rs` |
 //! | pages in a log | `log/` |
 //! | a FLUSH | `flush.rs` |
-//! | steps before a detach | `detaching.rs` |
+//! | steps before a detach of the flash or of a volume | `clear.rs`, `detaching.rs` |
 //!
 //! Invariant: the specification decides the kind of a shard's cache; without a device the shard is in pass-through.
 
+mod clear;
 pub(crate) mod detaching;
 mod flush;
 pub(crate) mod log;
@@ -25,7 +26,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use self::detaching::{Clear, Detaching, Step};
+use self::detaching::Detaching;
 use self::log::{LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
@@ -355,77 +356,6 @@ impl Current {
     /// Whether acknowledged writes are lost on flash.
     pub(crate) fn has_losses(&self) -> bool {
         matches!(self.get(), Cache::WriteBack(cache) if cache.slots.writes.has_any_lost())
-    }
-
-    /// Copies dirty data to the origins in the background, and evicts if asked. From a clean cache only a volume leaves.
-    pub(crate) fn clear(self: &Rc<Self>, clear: Clear) {
-        let leaves = clear.evict && clear.volume.is_some();
-        if self.kind.contents() != Contents::Dirty && !leaves {
-            return;
-        }
-        if clear.evict
-            && clear.volume.is_none()
-            && let Cache::WriteBack(cache) = self.get()
-        {
-            cache.admit_no_more();
-        }
-        for volume in self.detaching.request(clear).iter() {
-            self.cx.exec.spawn(Rc::clone(self).clear_volume(volume));
-        }
-    }
-
-    /// Clears a volume, until nothing further is requested or a device fails.
-    async fn clear_volume(self: Rc<Self>, volume: u32) {
-        let detaching = &self.detaching;
-        while detaching.updating.get() {
-            self.cx.exec.sleep(MILLISECOND).await;
-        }
-        let mut result = Ok(());
-        while result.is_ok()
-            && let Some(step) = detaching.next(volume)
-        {
-            result = self.clear_once(volume, step).await;
-        }
-        detaching.ended(volume, result);
-    }
-
-    async fn clear_once(&self, volume: u32, step: Step) -> Result<(), Errno> {
-        match self.get() {
-            Cache::PassThrough => Ok(()),
-            Cache::Clean(clean) => match step {
-                Step::Leave => clean.units.leave(volume).await,
-                Step::Copy | Step::Evict => Ok(()),
-            },
-            Cache::WriteBack(cache) => cache.clear(volume, step).await,
-            Cache::Log(_) => match self.opened().await? {
-                Some(open) => open.clear(step != Step::Copy, &self.detaching.hold_back).await,
-                None => Ok(()),
-            },
-        }
-    }
-
-    /// A volume that left may have slots again, unless its origin cannot be flushed.
-    pub(crate) fn join(&self, volume: u32) {
-        if self.cx.origins.of(volume).flush_failed().is_some() {
-            return;
-        }
-        let units = self.cx.shape.units_in(&self.cx.origins.volumes.range(volume));
-        match self.get() {
-            Cache::Clean(clean) => clean.units.table.reopen(volume, &units),
-            Cache::WriteBack(cache) => cache.units.table.reopen(volume, &units),
-            Cache::PassThrough | Cache::Log(_) => {}
-        }
-    }
-
-    /// Slots with units of a volume, and those of them that are dirty.
-    pub(crate) fn units_of(&self, volume: u32) -> (u64, u64) {
-        match self.get() {
-            Cache::Clean(clean) => (u64::from(clean.units.table.used_by(volume)), 0),
-            Cache::WriteBack(cache) => {
-                (u64::from(cache.units.table.used_by(volume)), cache.units_dirty_of(volume))
-            }
-            Cache::PassThrough | Cache::Log(_) => (0, 0),
-        }
     }
 
     /// Cancels the detach that a clear prepared.

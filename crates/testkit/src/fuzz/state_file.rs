@@ -50,8 +50,7 @@ fn check_in(data: &[u8], dir: &Path) {
     for (file, before) in files.iter().zip(&loaded) {
         let Some(before) = before else { continue };
         let after = file.load().expect("still a state file").expect("still there");
-        let concerned =
-            before.in_use && (of_san(before) || file.path() == files[0].path());
+        let concerned = before.in_use && (of_san(before) || file.path() == files[0].path());
         if outcome.is_err() || before.dirty || !concerned {
             let is_other = file.path() != files[0].path();
             let stays = !(concerned && !before.dirty && outcome.is_ok());

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{Caller, Message, Worker, writes};
 use crate::connection::{Accepted, Connection};
 use crate::session::{Abort, ClientRequest, Doing, Phase, What};
+use crate::stats::Tally;
 
 /// How often connections are checked.
 const LOOK: Nanos = SECOND;
@@ -250,6 +251,23 @@ impl Worker {
     /// Memory of its connections and their requests.
     pub fn client_bytes(&self) -> u64 {
         self.connections.iter().map(|(_, c)| c.session.memory_bytes()).sum()
+    }
+
+    /// What it counted: of all volumes, or of one.
+    pub fn tally(&self, volume: Option<u32>) -> Tally {
+        let mut sum = Tally::default();
+        for (_, tally) in (0..).zip(&self.tallies).filter(|(n, _)| volume.is_none_or(|v| v == *n)) {
+            sum.requests += tally.requests;
+            sum.latencies += &tally.latencies;
+        }
+        sum
+    }
+
+    /// Connections being served, by volume.
+    pub fn connections_by_volume(&self) -> Vec<u64> {
+        let mut counts = vec![0; self.parts.len()];
+        self.connections.iter().for_each(|(_, c)| counts[c.volume as usize] += 1);
+        counts
     }
 
     /// Takes nothing new; requests in flight are answered, then the worker ends.

@@ -461,26 +461,9 @@ impl Worker {
         self.desk.clients().filter(of).count() as u64
     }
 
-    /// What it counted: of all volumes, or of one.
-    pub fn tally(&self, volume: Option<u32>) -> Tally {
-        let mut sum = Tally::default();
-        for (_, tally) in (0..).zip(&self.tallies).filter(|(n, _)| volume.is_none_or(|v| v == *n)) {
-            sum.requests += tally.requests;
-            sum.latencies += &tally.latencies;
-        }
-        sum
-    }
-
     /// Writes of clients in flight that began before the volume was a file.
     pub fn loose_writes(&self) -> u64 {
         self.loose
-    }
-
-    /// Connections being served, by volume.
-    pub fn connections_by_volume(&self) -> Vec<u64> {
-        let mut counts = vec![0; self.parts.len()];
-        self.connections.iter().for_each(|(_, c)| counts[c.volume as usize] += 1);
-        counts
     }
 
     /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.

@@ -9,8 +9,8 @@ use clap::{Arg, ArgAction};
 use toml::Value;
 
 use super::super::open::{Preset, state_file};
-use super::Plan;
 use super::keys::{COMMAND_LINE, MEMBER, OF_VOLUMES, PROCESS, command};
+use super::plan::Plan;
 use crate::choices::{self, choices};
 use crate::control::default_control;
 use crate::workers::workers;

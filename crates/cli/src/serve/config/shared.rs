@@ -10,8 +10,8 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 
 use super::keys::{FOR_CACHES_TOO, Given, OF_VOLUMES};
+use super::plan::{ConfigError, Plan, not_shared, over, plan};
 use super::toml::{File, Table};
-use super::{ConfigError, Plan, not_shared, over, plan};
 
 /// The plans of a file with tables. A cache comes where its first volume is.
 pub(super) fn group(path: &Path, file: &File, flags: &[Given]) -> Result<Vec<Plan>> {

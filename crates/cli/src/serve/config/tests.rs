@@ -7,6 +7,7 @@ use clap::{ArgMatches, FromArgMatches};
 
 use super::print::print;
 use super::*;
+use crate::setting::BadSetting;
 
 const EXAMPLE: &str = include_str!("../../../../../docs/larder.toml");
 

@@ -152,7 +152,7 @@ impl WriteBack {
         self.copy(&[(pin, unit)], 1).await.first().map_or(Ok(()), |(_, errno)| Err(*errno))
     }
 
-    /// Copies the dirty regions of some units, in the order of their place, to the origin; neighbours with one write, and so
+    /// Copies the dirty regions of some units of a volume, in the order of their place, to its origin; neighbours with one write, and so
     /// many writes `together`. Returns which units could not be copied.
     pub(super) async fn copy(
         &self,
@@ -167,14 +167,11 @@ impl WriteBack {
                 Err(errno) => failed.push((at.0, errno)),
             }
         }
-        let (most, volumes) =
-            (self.units.cx.limits.population_io_bytes, &self.units.cx.origins.volumes);
+        let most = self.units.cx.limits.population_io_bytes;
         let adjoins = |run: &[Part], next: &Part| {
             let (first, last) = (&run[0], &run[run.len() - 1]);
-            let crosses = volumes.at(first.offset) != volumes.at(next.offset)
-                && !mutant::is_active("copy-crosses-volumes");
             let ends = last.offset + last.len == next.offset;
-            ends && !crosses && next.offset + next.len - first.offset <= most
+            ends && next.offset + next.len - first.offset <= most
         };
         let mut runs: Vec<Vec<Part>> = Vec::new();
         for part in parts {
