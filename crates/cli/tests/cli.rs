@@ -44,7 +44,7 @@ fn unknown_words_are_named() {
     slip("status --bogus", 2, &["--bogus"]);
     slip("serve", 2, &["--origin", "--listen"]);
     slip("size --origin 1TiB", 2, &["--flash"]);
-    slip("attach", 2, &["<DEV>"]);
+    slip("attach --format", 2, &["need DEV"]);
     slip("bench no-such-bench", 2, &["no-such-bench", "accepted"]);
     slip("bench regret memory", 2, &["bench 'regret'", "accepted: alone"]);
     slip("bench memory --only oltp", 2, &["--only", "accepted: larder bench regret"]);
@@ -307,6 +307,8 @@ fn what_does_not_fit_into_memory_is_not_attached() {
     let place = Place::new();
     let words = place.serve(&["--origin", "null:1EiB", "--unit", "8MiB", "--workers", "64"]);
     let server = Server::start(&words);
+    let ended = place.ask(&["attach"]);
+    assert!(ended.code == 2 && ended.err.contains("accepted: larder attach DEV"), "{ended:?}");
     let ended = place.ask(&["attach", "mem:64MiB"]);
     assert_eq!(ended.code, 4, "512 GiB of map were accepted: {ended:?}");
     assert!(line(&ended, 4).contains("memory"), "{ended:?}");
