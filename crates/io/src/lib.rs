@@ -17,7 +17,7 @@ mod waker;
 pub use credentials::Credentials;
 pub use device::nbd::ServerBounds;
 pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp, Privacy};
-pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch};
+pub use driver::{Done, Driver, DriverError, NetEvent, QueueEvent, QueueOp, SendBatch};
 pub use fault::{Fault, Target};
 pub use size::{format_size, parse_size, rough_size};
 pub use spec::{DevSpec, SpecError, whole_path};

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | handle that listeners and commands share; start | `volume.rs` |
 //! | worker thread, its clients, long zeroings, and its messages | `worker/{mod,clients,bulk}.rs`, `mailbox.rs` |
+//! | queues that are not byte streams | [`queue`], `worker/queues.rs`, `client.rs` |
 //! | clients' connections, without a protocol; their peers; their seats; their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
 //! | attach and detach; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
@@ -15,6 +16,7 @@
 
 mod attach;
 pub mod budget;
+mod client;
 mod config;
 mod connection;
 mod doubt;
@@ -29,6 +31,7 @@ mod mailbox;
 mod notes;
 mod overlaps;
 pub mod peer;
+pub mod queue;
 mod raw_io;
 mod record;
 mod retry;

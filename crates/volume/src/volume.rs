@@ -36,6 +36,7 @@ use super::left::FlashLeft;
 use super::mailbox::Mailbox;
 use super::overlaps::Overlaps;
 use super::peer::{Peer, RESERVED};
+use super::queue::Queue;
 use super::seat::{Full, Seat, Seats};
 use super::state::{Clients, State, Stats, Status};
 use super::worker::{Call, Message, Others, Report, Shared, Worker};
@@ -224,6 +225,11 @@ impl Volume {
     pub fn welcome(&self, accepted: Accepted) {
         let next = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
         self.mailboxes[next].post(Message::Connection(accepted));
+    }
+
+    /// Hands a queue to a worker, which serves it until it is closed, and drops it.
+    pub fn welcome_queue(&self, worker: u32, queue: Box<dyn Queue>) {
+        self.mailboxes[worker as usize].post(Message::Queue(queue));
     }
 
     /// A request from within the process; a worker's thread calls `done` with the outcome. A

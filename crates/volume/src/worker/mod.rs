@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker thread: one shard, one ring, and the connections that it was given.
+//! A worker thread: one shard, one ring, and the connections and queues that it was given.
 //!
 //! One turn: take messages, take what the ring has done (device operations go to the shard,
 //! sockets to their sessions), run the shard, start the operations it asks for, hand replies to
@@ -12,6 +12,7 @@
 mod bulk;
 mod clients;
 mod flash;
+mod queues;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use crate::budget::Budget;
+use crate::client::{Client, Place, Served};
 use crate::connection::{Accepted, Connection};
 use crate::doubt::Doubt;
 use crate::extents::Map;
@@ -37,6 +39,7 @@ use crate::latency::Latencies;
 use crate::left::{FlashLeft, Left};
 use crate::mailbox::Mailbox;
 use crate::overlaps::{Overlaps, Pass};
+use crate::queue::Queue;
 use crate::tap::{self, Tap};
 
 pub(crate) use self::bulk::Others;
@@ -71,6 +74,8 @@ pub(crate) enum Message {
     Reply(Reply),
     /// A client after the negotiation.
     Connection(Accepted),
+    /// A queue of requests that is not a byte stream.
+    Queue(Box<dyn Queue>),
     /// A request from within the process.
     Call(Call),
     /// Anything else, run on the worker's thread.
@@ -81,8 +86,7 @@ pub(crate) enum Message {
 enum Caller {
     /// `pass`: of a write, on a volume that is a file too.
     Client {
-        conn: u32,
-        serial: u64,
+        client: Client,
         ticket: u64,
         pass: Option<Pass>,
     },
@@ -144,9 +148,10 @@ pub(crate) struct Worker {
     bulks: Bulks,
     others: Others,
     connections: Slab<Connection>,
+    queues: Slab<Served>,
     serial: u64,
-    /// Connections to process before the end of the turn.
-    touched: Vec<usize>,
+    /// Clients to process before the end of the turn.
+    touched: Vec<Place>,
     /// When connections are checked next.
     next_look: Option<Nanos>,
     /// See [`Shared`].
@@ -200,6 +205,7 @@ impl Worker {
             bulks: Bulks::beside(&others),
             others,
             connections: Slab::new(),
+            queues: Slab::new(),
             serial: 0,
             touched: Vec::new(),
             next_look: None,
@@ -231,9 +237,9 @@ impl Worker {
             self.take_completions();
             self.pump();
             self.look();
-            self.serve_connections();
+            self.serve_clients();
             self.pump();
-            self.serve_connections();
+            self.serve_clients();
             if self.quit || self.stopping.is_some() && self.may_leave() {
                 break;
             }
@@ -255,6 +261,7 @@ impl Worker {
             }
             Message::Reply(reply) => self.take_reply(reply),
             Message::Connection(accepted) => self.welcome(accepted),
+            Message::Queue(queue) => self.welcome_queue(queue),
             Message::Call(Call { kind, passive, offset, len, bufs, done }) => {
                 self.open_request(Caller::Call(done), (kind, passive), offset, len, bufs);
             }
@@ -270,9 +277,10 @@ impl Worker {
             let (NetEvent::Received { conn, .. } | NetEvent::Sent { conn, .. }) = event;
             if let Some(connection) = self.connections.get_mut(conn as usize) {
                 connection.take_event(event);
-                self.touched.push(conn as usize);
+                self.touched.push(Place::Connection(conn));
             }
         }
+        self.take_queue_events();
     }
 
     /// Runs the shard until it has no output. Devices in memory answer within the loop, which is bounded so that messages
@@ -335,11 +343,11 @@ impl Worker {
         self.latencies.count(finished.kind, finished.hit, took);
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
-            Caller::Client { conn, serial, ticket, pass } => {
+            Caller::Client { client, ticket, pass } => {
                 self.loose -= u64::from(pass.is_none() && writes(finished.kind));
                 drop(pass);
-                if let Some(connection) = self.touch(conn, serial) {
-                    connection.session.reply(ticket, finished.result, finished.bufs);
+                if let Some(source) = self.touch(client) {
+                    source.reply(ticket, finished.result, finished.bufs);
                 }
             }
         }
@@ -370,7 +378,7 @@ impl Worker {
         let cut = self.shape.pieces(offset, len);
         let count = self.shape.count(offset, len) as u32;
         let owner = match caller {
-            Caller::Client { serial, .. } => serial,
+            Caller::Client { client, .. } => client.serial,
             Caller::Call(_) => 0,
         };
         let number = self.desk.open((self.clock, caller), kind, len, count);
@@ -445,7 +453,8 @@ impl Worker {
 
     /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.
     fn may_leave(&mut self) -> bool {
-        let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
+        let clients = self.connections.len() + self.queues.len();
+        let mut empty = clients == 0 && self.desk.in_flight() == 0;
         if empty || self.hurries {
             self.shard.settle_journal();
             empty = empty && self.shard.journal_settled();
