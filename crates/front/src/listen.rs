@@ -47,7 +47,7 @@ const TCP_INTERVAL: Duration = Duration::from_secs(5);
 /// A TCP client that acknowledges nothing for so long, or has no room for replies, is disconnected.
 const TCP_BOUND: Duration = Duration::from_secs(30);
 /// The accepted forms of LISTEN, for messages.
-const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH, with ro: or backup: before it for clients that only read";
+const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH or ublk[:NUMBER], with ro: or backup: before it for clients that only read";
 
 /// An address to listen on, as the user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub enum ListenSpec {
     Tcp(String),
     /// A file, over FUSE.
     Fuse(PathBuf),
+    /// A block device, `/dev/ublkbN`; without a number, any.
+    Ublk(Option<u32>),
 }
 
 impl FromStr for ListenSpec {
@@ -88,8 +90,15 @@ impl FromStr for ListenSpec {
                 Ok(Self::Fuse(path.into()))
             };
         }
-        if text.starts_with("ublk") {
-            return wrong("ublk is not supported");
+        if text == "ublk" {
+            return Ok(Self::Ublk(None));
+        }
+        if let Some(number) = text.strip_prefix("ublk:") {
+            return match number.parse() {
+                // A block device's minor number has 20 bits.
+                Ok(id) if id < 1 << 20 => Ok(Self::Ublk(Some(id))),
+                _ => wrong("the number of a device is from 0 to 1048575"),
+            };
         }
         wrong("has an unknown form")
     }
@@ -101,6 +110,8 @@ impl fmt::Display for ListenSpec {
             Self::Unix(path) => write!(f, "nbd+unix:{}", path.display()),
             Self::Tcp(address) => write!(f, "nbd://{address}"),
             Self::Fuse(path) => write!(f, "fuse:{}", path.display()),
+            Self::Ublk(None) => write!(f, "ublk"),
+            Self::Ublk(Some(id)) => write!(f, "ublk:{id}"),
         }
     }
 }
@@ -174,6 +185,8 @@ pub fn check(spec: &ListenSpec, mounter: &dyn Mounter) -> Result<(), VolumeError
         // The listener is closed at once; no client has connected, so the port is free again.
         ListenSpec::Tcp(address) => bind_tcp(spec, address).map(drop),
         ListenSpec::Fuse(path) => mounter.check(path),
+        // The driver was asked when the thread of its commands started.
+        ListenSpec::Ublk(_) => Ok(()),
     }
 }
 
@@ -225,7 +238,7 @@ impl Listener {
         let socket = match spec {
             ListenSpec::Unix(path) => Socket::Unix(bind_unix(path, rights)?, path.clone()),
             ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
-            ListenSpec::Fuse(_) => {
+            ListenSpec::Fuse(_) | ListenSpec::Ublk(_) => {
                 return Err(VolumeError::Usage(format!("{spec}: is not a socket")));
             }
         };
@@ -453,10 +466,29 @@ mod tests {
 
     #[test]
     fn listen_forms() {
-        for good in ["nbd+unix:/run/x.sock", "nbd://127.0.0.1:10809", "nbd://[::1]:0", "fuse:/x"] {
+        for good in [
+            "nbd+unix:/run/x.sock",
+            "nbd://127.0.0.1:10809",
+            "nbd://[::1]:0",
+            "fuse:/x",
+            "ublk",
+            "ublk:0",
+            "ublk:1048575",
+        ] {
             assert_eq!(good.parse::<ListenSpec>().unwrap().to_string(), good);
         }
-        for bad in ["", "nbd+unix:", "nbd+unix:///x?socket=y", "nbd://host", "fuse:", "x"] {
+        for bad in [
+            "",
+            "nbd+unix:",
+            "nbd+unix:///x?socket=y",
+            "nbd://host",
+            "fuse:",
+            "x",
+            "ublk:",
+            "ublk:-1",
+            "ublk:1048576",
+            "ublk0",
+        ] {
             let error = bad.parse::<ListenSpec>().unwrap_err();
             assert!(error.contains("accepted: nbd+unix:PATH"), "{error}");
         }

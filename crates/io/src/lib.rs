@@ -12,6 +12,7 @@ pub mod memory;
 pub mod process;
 pub mod size;
 pub mod spec;
+pub mod ublk;
 mod waker;
 
 pub use credentials::Credentials;

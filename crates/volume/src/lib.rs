@@ -9,6 +9,7 @@
 //! | clients' connections, without a protocol; their peers; their seats; their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
 //! | attach and detach; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
+//! | what a block device promises its users | `promises.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | recording of requests | `tap.rs`, `record.rs` |
@@ -31,6 +32,7 @@ mod mailbox;
 mod notes;
 mod overlaps;
 pub mod peer;
+mod promises;
 pub mod queue;
 mod raw_io;
 mod record;
