@@ -8,10 +8,10 @@ use super::volume::{Volume, lock};
 
 impl Volume {
     /// Whether an answered write may be lost in a power cut until a FLUSH. Only a clean cache over a disk without a volatile
-    /// write cache has none: each answered write is on the disk. What the disk says of itself is believed, as the kernel does.
+    /// write cache has none: each answered write is on the disk. Like the kernel, it believes what the disk reports.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
-        self.config.choices.write.flash_owns() || self.config.origin.has_volatile_cache()
+        !self.config.choices.origin_has_answers() || self.config.origin.has_volatile_cache()
     }
 
     /// Whether a later process can answer for each write that this one answered, flushed or not, and no operation of this

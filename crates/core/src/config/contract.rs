@@ -28,6 +28,12 @@ impl Choices {
         }
     }
 
+    /// Whether the origin has each answered write.
+    #[must_use]
+    pub fn origin_has_answers(&self) -> bool {
+        self.contract() != Contract::WriteBack
+    }
+
     /// Whether each answered write survives the end of the process, flushed or not. Dirty pages that are logged with the
     /// next FLUSH do not, nor does the open batch of a page log.
     #[must_use]

@@ -21,9 +21,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A device whose queues may fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// A new one, to be started.
+    /// A new one, which must be started.
     Added(DeviceInfo),
-    /// One of an earlier server, whose recovery is to be ended.
+    /// One of an earlier server; the recovery must be ended.
     Recovered(DeviceInfo),
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands to `/dev/ublk-control`.
 //!
-//! Invariants: a command runs until it ends, however long it takes, so that memory which it names outlives it; the caller
+//! Invariants: a command runs until it ends, however long it takes, and memory that it names exists until then; the caller
 //! runs commands on a thread of their own. After an error of the ring no further command is submitted, since the ring may
 //! still have the last one.
 //!

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! The life of tags, against a fake driver.
+
 use std::collections::HashMap;
 use std::sync::Mutex;
 
