@@ -105,7 +105,7 @@ fn difference(wish: &Wish, params: &Params) -> Option<String> {
     let (old, new) = (&params.basic, &wish.params.basic);
     let has = |basic: &larder_io::ublk::uapi::Basic, what: u32| basic.attributes & what != 0;
     if !wish.survives {
-        return Some("writes that were answered no longer survive the process".to_owned());
+        return Some("answered writes would no longer survive the process".to_owned());
     }
     if old.sectors != new.sectors {
         return Some(format!("{} bytes instead of {}", new.sectors * 512, old.sectors * 512));
