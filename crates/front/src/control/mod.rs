@@ -2,7 +2,7 @@
 //! The control socket, over which `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record` reach a
 //! serving process.
 //!
-//! This module is the server. [`wire`] has the messages, [`client`] the client, [`commands`] carries them out, and [`record`]
+//! This module is the server. [`wire`] has the messages, [`client`] the client, `commands.rs` carries them out, and [`record`]
 //! has both ends of a recording.
 //!
 //! Each volume has a socket. Where several volumes share a cache, the cache has one too, for what concerns its flash.
