@@ -5,7 +5,7 @@
 //! the protocol. The worker owns the socket and lends the session's memory to the ring:
 //! [`Session::take_recv`] gives memory to receive into, [`Session::received`] brings it back,
 //! [`Session::take_send`] and [`Session::sent`] do the same for replies. After each of these, and
-//! after a result, the worker calls [`Session::next_request`] until it returns `None`, then asks
+//! after a result, the worker calls [`Source::next_request`] until it returns `None`, then asks
 //! for memory to receive and to send.
 //!
 //! A session is a [`Source`] of requests over a byte stream; a [`Queue`](crate::queue::Queue) is one without a stream.
@@ -40,7 +40,7 @@ pub enum What {
 /// A request, validated.
 #[derive(Debug)]
 pub struct ClientRequest {
-    /// Its name for [`Session::reply`].
+    /// Its name for [`Source::reply`].
     pub ticket: u64,
     /// What is asked.
     pub what: What,
