@@ -174,10 +174,7 @@ mod tests {
         std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
         let volume = |origin: &Device, name: &str| {
             let choices = preset("sce").unwrap().choices();
-            Volume::start(CacheConfig {
-                name: name.to_owned(),
-                ..CacheConfig::of(origin.clone(), choices, 2)
-            })
+            Volume::start(CacheConfig::of(origin.clone(), choices, 2).named(name))
         };
         let file = larder_io::DevSpec::Path(path);
         let file = Device::open(&file, larder_io::Access::ReadWrite).unwrap();
