@@ -16,7 +16,7 @@ use larder_volume::budget::{Budget, LEAST_BYTES, Purse, Wake};
 use larder_volume::peer::Peer;
 use larder_volume::queue::Queue;
 use larder_volume::session::{ClientRequest, Phase, Source, What};
-use larder_volume::{CacheConfig, ClientLimits, Volume};
+use larder_volume::{Cache, CacheConfig, ClientLimits, Volume, VolumeConfig};
 use rustix::event::{EventfdFlags, eventfd};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -200,6 +200,29 @@ fn requests_of_a_queue_are_cut_at_stripes_and_answered_beside_those_of_others() 
     assert_eq!((stats.requests.reads, stats.requests.writes), (4, 1));
     stop(&volume);
     assert!(guests.iter().all(Guest::is_gone));
+}
+
+#[test]
+fn the_queues_of_volumes_that_share_a_cache_have_their_own_data() {
+    let choices = preset("sce").unwrap().choices();
+    let mut config = CacheConfig::of(Device::mem(BYTES), choices, 2);
+    config.volumes[0].name = "a".to_owned();
+    let (name, share) = ("b".to_owned(), Default::default());
+    config.volumes.push(VolumeConfig { name, origin: Device::mem(BYTES), share });
+    let volumes = Cache::start(config).unwrap().volumes();
+    let guests: Vec<Guest> = volumes.iter().map(|volume| queue_on(volume, 1)).collect();
+    let last = BYTES - 4096;
+    for (guest, byte) in guests.iter().zip([0xa, 0xb]) {
+        guest.run(Kind::Write { fua: false }, 0, &[byte; 4096], 0);
+        guest.run(Kind::Write { fua: false }, last, &[byte + 0x10; 4096], 0);
+        guest.run(Kind::Flush, 0, &[], 0);
+    }
+    for (guest, byte) in guests.iter().zip([0xa, 0xb]) {
+        assert_eq!(guest.run(Kind::Read, 0, &[], 4096), [byte; 4096]);
+        assert_eq!(guest.run(Kind::Read, last, &[], 4096), [byte + 0x10; 4096]);
+    }
+    assert_eq!(volumes[1].stats().unwrap().requests.writes, 2);
+    stop(&volumes[0]);
 }
 
 #[test]
