@@ -158,6 +158,14 @@ fn each_volume_flushes_leaves_and_joins_by_itself() {
         assert!(three.ask("a", "attach").err.contains("volume 'a' is in its cache"));
         three.warm("b");
         loads.iter().for_each(|load| load.progress(5));
+        // A flash that is attached is that of all volumes.
+        three.ask("a", "detach").ok();
+        three.ask("fast", "detach").ok();
+        assert_eq!(three.status("a")["state"], "pass-through");
+        let (flash, control) = (three.place.word("flash"), three.place.word("control-fast"));
+        larder_says(&["attach", &flash, "--control", &control]).ok();
+        assert_eq!(three.status("a")["state"], "caching");
+        NAMES.iter().for_each(|name| three.warm(name));
         // What left is on the origin alone.
         three.ask("c", "detach").ok();
         let mut loads = loads;

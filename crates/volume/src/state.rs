@@ -56,6 +56,8 @@ impl State {
     pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
         self.forgive();
         self.refused = None;
+        // A flash that is attached is that of all volumes.
+        self.outside.clear();
         let (leaving, waiting) = (false, workers);
         let opening = if matches!(flash.plan, Plan::Logs(_)) { workers } else { 0 };
         self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
