@@ -55,6 +55,10 @@ impl Cache {
     /// Empties flash of the units of a volume that may be older than its origin, and permits to cache it.
     pub(super) fn renew(&self, volume: u32) -> Result<(), VolumeError> {
         self.leave(volume, RENEWAL)?;
+        // A flash that failed meanwhile still has its units.
+        if self.ask(|worker| worker.shard.cache_status().is_none())?.contains(&true) {
+            return Ok(());
+        }
         self.note_renewed(volume)?;
         self.ask(move |worker| worker.shard.join(volume))?;
         Ok(())

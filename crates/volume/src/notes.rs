@@ -37,7 +37,8 @@ impl Cache {
             // An origin that is missing may have changed when it returns.
             let absent = earlier.as_ref().filter(|_| part.origin.is_absent());
             let before = absent.and_then(|earlier| earlier.origins.get(number as usize));
-            let origin_mtime_ns = before.and_then(|before| before.origin_mtime_ns);
+            let same = before.filter(|before| before.is_at(place));
+            let origin_mtime_ns = same.and_then(|before| before.origin_mtime_ns);
             let in_use = !stale.contains(&number);
             OriginRecord { origin_mtime_ns, in_use, ..record }
         };
