@@ -11,9 +11,10 @@ use larder_volume::{Volume, VolumeError};
 
 use crate::fuse::FuseDoor;
 use crate::fuse::mounter::Mounter;
-use crate::listen::{ListenSpec, Listener, Secure};
+use crate::listen::{Listen, ListenSpec, Listener, Secure};
 use crate::nbd::export::Exports;
 use crate::socket::Rights;
+use crate::ublk::{Controller, UblkDoor};
 
 /// An open door.
 pub enum Door {
@@ -21,33 +22,52 @@ pub enum Door {
     Socket(Listener),
     /// A file, over FUSE.
     File(Box<FuseDoor>),
+    /// A block device.
+    Block(Box<UblkDoor>),
+}
+
+/// What opens the doors that need more than a socket.
+pub struct Openers {
+    /// Mounts files.
+    pub mounter: Arc<dyn Mounter>,
+    /// Adds block devices, if a door is one.
+    pub ublk: Option<Arc<Controller>>,
 }
 
 impl Door {
     /// Opens a door. An export's index is that of its volume. `secure` is the TLS of sockets, `rights` are those of unix
-    /// sockets, and `mounter` mounts files.
+    /// sockets.
     ///
     /// # Errors
-    /// The address cannot be bound, or the path cannot be mounted.
+    /// The address cannot be bound, the path cannot be mounted, or the device cannot be had.
     pub fn open(
-        spec: &ListenSpec,
+        Listen { grant, spec }: &Listen,
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
         secure: Option<Secure>,
         rights: Rights,
-        mounter: &Arc<dyn Mounter>,
+        openers: &Openers,
     ) -> Result<Self, VolumeError> {
-        let ListenSpec::Fuse(path) = spec else {
-            let listener = Listener::start_secure(spec, volumes, exports, secure, rights)?;
-            return Ok(Self::Socket(listener));
-        };
-        match (volumes.as_slice(), exports.get(0)) {
-            ([volume], Some(export)) => {
-                Ok(Self::File(Box::new(FuseDoor::open(path, volume, export, mounter)?)))
-            }
+        let single = || match (volumes.as_slice(), exports.get(0)) {
+            ([volume], Some(export)) => Ok((volume, export)),
             _ => Err(VolumeError::Usage(format!(
-                "{spec}: serves a single volume; accepted: one fuse:PATH for each volume"
+                "{spec}: serves a single volume; accepted: one of its own for each volume"
             ))),
+        };
+        match spec {
+            ListenSpec::Unix(_) | ListenSpec::Tcp(_) => {
+                Ok(Self::Socket(Listener::start_secure(spec, volumes, exports, secure, rights)?))
+            }
+            ListenSpec::Fuse(path) => {
+                let (volume, export) = single()?;
+                Ok(Self::File(Box::new(FuseDoor::open(path, volume, export, &openers.mounter)?)))
+            }
+            ListenSpec::Ublk(id) => {
+                let Some(controller) = &openers.ublk else {
+                    return Err(VolumeError::Usage(format!("{spec}: was not prepared")));
+                };
+                Ok(Self::Block(Box::new(UblkDoor::open(*id, single()?.0, *grant, controller)?)))
+            }
         }
     }
 
@@ -56,7 +76,7 @@ impl Door {
     pub fn address(&self) -> Option<Address> {
         match self {
             Self::Socket(listener) => Some(listener.address()),
-            Self::File(_) => None,
+            Self::File(_) | Self::Block(_) => None,
         }
     }
 
@@ -66,15 +86,17 @@ impl Door {
         match self {
             Self::Socket(listener) => listener.uri(export).to_string(),
             Self::File(door) => format!("fuse:{}", door.file().display()),
+            Self::Block(door) => door.device().display().to_string(),
         }
     }
 
-    /// The volume of a file; `None` for a socket, whose clients choose theirs.
+    /// The volume of a file or device; `None` for a socket, whose clients choose theirs.
     #[must_use]
     pub fn volume(&self) -> Option<&Arc<Volume>> {
         match self {
             Self::Socket(_) => None,
             Self::File(door) => Some(door.volume()),
+            Self::Block(door) => Some(door.volume()),
         }
     }
 
@@ -82,24 +104,22 @@ impl Door {
     /// close them. `hurry` returns whether to stop waiting.
     pub fn close(doors: Vec<Self>, bound: Duration, hurry: impl Fn() -> bool + Sync) {
         let hurry = &hurry;
-        let files: Vec<_> = doors.into_iter().filter_map(Self::file).collect();
+        // Sockets are closed here.
+        let doors: Vec<_> =
+            doors.into_iter().filter(|door| !matches!(door, Self::Socket(_))).collect();
         std::thread::scope(|scope| {
-            for door in files {
+            for door in doors {
                 let name = "larder-close".to_owned();
-                let close = move || door.close(bound, hurry);
+                let close = move || match door {
+                    Self::Socket(listener) => drop(listener),
+                    Self::File(door) => door.close(bound, hurry),
+                    Self::Block(door) => door.close(bound),
+                };
                 // Without a thread the door is dropped, which closes it without waiting.
                 if let Err(e) = std::thread::Builder::new().name(name).spawn_scoped(scope, close) {
                     tracing::error!("cannot start a thread: {e}");
                 }
             }
         });
-    }
-
-    /// The file; closes a socket.
-    fn file(self) -> Option<Box<FuseDoor>> {
-        match self {
-            Self::Socket(_) => None,
-            Self::File(door) => Some(door),
-        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Front doors: the protocols that clients of a volume use.
 //!
-//! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts the clients of sockets; [`door`] covers both kinds;
+//! [`nbd`], [`fuse`] and [`ublk`] are the protocols; [`listen`] accepts the clients of sockets; [`door`] covers all kinds;
 //! [`control`] is the operator's socket. The volume and its worker threads are in `larder-volume`: a worker serves a
 //! connection through [`larder_volume::session`] and knows no protocol. [`lobby`] has the clients that are not served yet,
 //! [`lines`] limits the lines of the log that a peer causes, [`grant`] is what the clients of a listener may do.
@@ -15,3 +15,4 @@ pub mod listen;
 pub mod lobby;
 pub mod nbd;
 pub mod socket;
+pub mod ublk;

@@ -9,13 +9,14 @@
 //! A TLS connection has one more thread, between the network and the plain socket that the worker gets. The TLS
 //! handshake is part of the negotiation and of its time limit.
 
+mod spec;
+
 use std::fmt;
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,13 +29,14 @@ use larder_volume::seat::Seat;
 use larder_volume::{Accepted, Volume, VolumeError};
 
 use crate::fuse::mounter::Mounter;
-use crate::grant::Grant;
 use crate::lines::Lines;
 use crate::lobby::{Lobby, Place};
 use crate::nbd::export::Exports;
 use crate::nbd::handshake::{Admit, HandshakeError, Negotiated, Outcome, Security, begin, resume};
 use crate::nbd::session::{Limits, Session};
 use crate::socket::{Rights, bind_unix, clear_unix};
+
+pub use self::spec::{Listen, ListenSpec};
 
 /// How long a client may take to negotiate.
 pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);
@@ -46,89 +48,6 @@ const TCP_IDLE: Duration = Duration::from_secs(10);
 const TCP_INTERVAL: Duration = Duration::from_secs(5);
 /// A TCP client that acknowledges nothing for so long, or has no room for replies, is disconnected.
 const TCP_BOUND: Duration = Duration::from_secs(30);
-/// The accepted forms of LISTEN, for messages.
-const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH, with ro: or backup: before it for clients that only read";
-
-/// An address to listen on, as the user writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenSpec {
-    /// NBD on a unix socket.
-    Unix(PathBuf),
-    /// NBD on TCP, as `HOST:PORT`.
-    Tcp(String),
-    /// A file, over FUSE.
-    Fuse(PathBuf),
-}
-
-impl FromStr for ListenSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| Err(format!("listener '{text}': {what}; accepted: {ACCEPTED}"));
-        if let Some(path) = text.strip_prefix("nbd+unix:") {
-            // The form of the NBD URI is a frequent mistake.
-            return match path {
-                "" => wrong("the path is empty"),
-                p if p.starts_with("//") => wrong("has a superfluous slash after the colon"),
-                p => Ok(Self::Unix(PathBuf::from(p))),
-            };
-        }
-        if let Some(address) = text.strip_prefix("nbd://") {
-            let address = address.trim_end_matches('/');
-            let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-            return match port {
-                Some(Ok(_)) => Ok(Self::Tcp(address.to_owned())),
-                _ => wrong("needs a host and a port"),
-            };
-        }
-        if let Some(path) = text.strip_prefix("fuse:") {
-            return if path.is_empty() {
-                wrong("the path is empty")
-            } else {
-                Ok(Self::Fuse(path.into()))
-            };
-        }
-        if text.starts_with("ublk") {
-            return wrong("ublk is not supported");
-        }
-        wrong("has an unknown form")
-    }
-}
-
-impl fmt::Display for ListenSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "nbd+unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "nbd://{address}"),
-            Self::Fuse(path) => write!(f, "fuse:{}", path.display()),
-        }
-    }
-}
-
-/// A listener, as the user writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// What its clients may do.
-    pub grant: Grant,
-    /// Its address.
-    pub spec: ListenSpec,
-}
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (grant, spec) = Grant::split(text);
-        Ok(Self { grant, spec: spec.parse()? })
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.grant.prefix(), self.spec)
-    }
-}
-
 enum Socket {
     Unix(UnixListener, PathBuf),
     Tcp(TcpListener),
@@ -174,6 +93,8 @@ pub fn check(spec: &ListenSpec, mounter: &dyn Mounter) -> Result<(), VolumeError
         // The listener is closed at once; no client has connected, so the port is free again.
         ListenSpec::Tcp(address) => bind_tcp(spec, address).map(drop),
         ListenSpec::Fuse(path) => mounter.check(path),
+        // The driver was asked when the thread of its commands started.
+        ListenSpec::Ublk(_) => Ok(()),
     }
 }
 
@@ -225,7 +146,7 @@ impl Listener {
         let socket = match spec {
             ListenSpec::Unix(path) => Socket::Unix(bind_unix(path, rights)?, path.clone()),
             ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
-            ListenSpec::Fuse(_) => {
+            ListenSpec::Fuse(_) | ListenSpec::Ublk(_) => {
                 return Err(VolumeError::Usage(format!("{spec}: is not a socket")));
             }
         };
@@ -447,38 +368,5 @@ impl Context {
             .with_purse(volume.config().clients.budget.purse(whose.peer));
         let socket = Arc::new(socket);
         volume.welcome(Accepted { socket, session: Box::new(session), peer: whose.name, seat });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listen_forms() {
-        for good in ["nbd+unix:/run/x.sock", "nbd://127.0.0.1:10809", "nbd://[::1]:0", "fuse:/x"] {
-            assert_eq!(good.parse::<ListenSpec>().unwrap().to_string(), good);
-        }
-        for bad in ["", "nbd+unix:", "nbd+unix:///x?socket=y", "nbd://host", "fuse:", "x"] {
-            let error = bad.parse::<ListenSpec>().unwrap_err();
-            assert!(error.contains("accepted: nbd+unix:PATH"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_prefix_restricts_what_clients_may_do() {
-        for (text, grant) in [
-            ("nbd+unix:/x", Grant::Full),
-            ("ro:nbd+unix:/x", Grant::ReadOnly),
-            ("backup:nbd://127.0.0.1:0", Grant::Backup),
-            ("ro:fuse:/x", Grant::ReadOnly),
-        ] {
-            let listen: Listen = text.parse().unwrap();
-            assert_eq!((listen.grant, listen.to_string()), (grant, text.to_owned()));
-        }
-        for bad in ["ro:", "ro:backup:nbd+unix:/x", "rw:nbd+unix:/x"] {
-            let error = bad.parse::<Listen>().unwrap_err();
-            assert!(error.contains("with ro: or backup: before it"), "{error}");
-        }
     }
 }

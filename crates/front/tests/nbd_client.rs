@@ -17,7 +17,7 @@ use larder_nbd::client::{Client, ClientError, Options};
 use larder_nbd::codec::can;
 use larder_nbd::deadline::Deadlined;
 use larder_testkit::sent::take_send;
-use larder_volume::session::{ClientRequest, Session as _, What};
+use larder_volume::session::{ClientRequest, Session as _, Source as _, What};
 
 const UNIT: u64 = 64 << 10;
 const BYTES: usize = 8 << 20;

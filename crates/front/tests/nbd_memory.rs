@@ -12,7 +12,7 @@ use larder_front::nbd::session::{Limits, Session};
 use larder_nbd::codec::{RequestHeader, cmd};
 use larder_volume::budget::{Budget, DEFAULT_BYTES, LEAST_BYTES, Purse};
 use larder_volume::peer::Peer;
-use larder_volume::session::{Abort, ClientRequest, Doing, Session as _};
+use larder_volume::session::{Abort, ClientRequest, Doing, Session as _, Source as _};
 
 const UNIT: u64 = 64 << 10;
 const MIB: u64 = 1 << 20;

@@ -14,7 +14,7 @@ use larder_io::SendBatch;
 use larder_nbd::codec::{ChunkHeader, RequestHeader, SimpleReply, chunk, cmd};
 use larder_nbd::status::FLAG_REQ_ONE;
 use larder_testkit::sent::{Batch, take_send};
-use larder_volume::session::{ClientRequest, Session as _, What};
+use larder_volume::session::{ClientRequest, Session as _, Source as _, What};
 
 const UNIT: u64 = 64 << 10;
 const BYTES: u64 = 64 << 20;

@@ -10,7 +10,7 @@ use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_io::SendBatch;
 use larder_nbd::codec::{RequestHeader, cmd};
 use larder_testkit::sent::{Batch, take_send};
-use larder_volume::session::{ClientRequest, Session as _, What};
+use larder_volume::session::{ClientRequest, Session as _, Source as _, What};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

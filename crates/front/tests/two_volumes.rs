@@ -15,10 +15,11 @@ use larder_core::config::{Durability, preset};
 use larder_core::format::Wishes;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
-use larder_front::door::Door;
+use larder_front::door::{Door, Openers};
 use larder_front::fuse::mount::Terms;
 use larder_front::fuse::mounter::{Direct, Mounter};
-use larder_front::listen::{ListenSpec, Listener};
+use larder_front::grant::Grant;
+use larder_front::listen::{Listen, ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::socket::Rights;
 use larder_io::{Device, Fault};
@@ -101,11 +102,12 @@ fn users_of_a_lost_volumes_file_get_an_error() {
         let volumes = Arc::new(vec![volume(name)]);
         let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
         let path = dir.path().join(name);
-        let spec = ListenSpec::Fuse(path.clone());
+        let listen = Listen { grant: Grant::Full, spec: ListenSpec::Fuse(path.clone()) };
         let mounter: Arc<dyn Mounter> = Arc::new(Direct::new([(path.clone(), Terms::default())]));
+        let openers = Openers { mounter, ublk: None };
         let (rights, exports) = (Rights::default(), Arc::new(exports));
         let door =
-            Door::open(&spec, Arc::clone(&volumes), exports, None, rights, &mounter).unwrap();
+            Door::open(&listen, Arc::clone(&volumes), exports, None, rights, &openers).unwrap();
         (Arc::clone(&volumes[0]), door, File::options().read(true).write(true).open(path).unwrap())
     };
     let ((a, a_door, a_file), (b, b_door, b_file)) = (open("a"), open("b"));

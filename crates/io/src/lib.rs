@@ -12,12 +12,13 @@ pub mod memory;
 pub mod process;
 pub mod size;
 pub mod spec;
+pub mod ublk;
 mod waker;
 
 pub use credentials::Credentials;
 pub use device::nbd::ServerBounds;
 pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp, Privacy};
-pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch};
+pub use driver::{Done, Driver, DriverError, NetEvent, QueueEvent, QueueOp, SendBatch};
 pub use fault::{Fault, Target};
 pub use size::{format_size, parse_size, rough_size};
 pub use spec::{DevSpec, SpecError, whole_path};

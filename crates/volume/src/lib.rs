@@ -6,10 +6,12 @@
 //! | cache: its start, its workers; what belongs to each of its volumes | `cache.rs`, `part.rs` |
 //! | volume, as listeners and commands see it | `volume.rs` |
 //! | worker thread, its clients, long zeroings, and its messages | `worker/{mod,clients,bulk}.rs`, `mailbox.rs` |
+//! | queues that are not byte streams | [`queue`], `worker/queues.rs`, `client.rs` |
 //! | clients' connections, without a protocol; their peers; their seats; their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
 //! | attach and detach of flash; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
 //! | copies of dirty data; volumes that leave their cache and join it | `clear.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
+//! | what a block device promises its users | `promises.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | recording of requests | `tap.rs`, `record.rs` |
@@ -19,6 +21,7 @@ mod attach;
 pub mod budget;
 mod cache;
 mod clear;
+mod client;
 mod config;
 mod connection;
 mod doubt;
@@ -34,6 +37,8 @@ mod notes;
 mod overlaps;
 mod part;
 pub mod peer;
+mod promises;
+pub mod queue;
 mod raw_io;
 mod record;
 mod retry;

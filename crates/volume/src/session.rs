@@ -5,8 +5,10 @@
 //! the protocol. The worker owns the socket and lends the session's memory to the ring:
 //! [`Session::take_recv`] gives memory to receive into, [`Session::received`] brings it back,
 //! [`Session::take_send`] and [`Session::sent`] do the same for replies. After each of these, and
-//! after a result, the worker calls [`Session::next_request`] until it returns `None`, then asks
+//! after a result, the worker calls [`Source::next_request`] until it returns `None`, then asks
 //! for memory to receive and to send.
+//!
+//! A session is a [`Source`] of requests over a byte stream; a [`Queue`](crate::queue::Queue) is one without a stream.
 //!
 //! Invariants that the worker relies on: one receive and one send are out at most; a result for a
 //! ticket that no open request has is dropped; a closed session asks for no more memory.
@@ -38,7 +40,7 @@ pub enum What {
 /// A request, validated.
 #[derive(Debug)]
 pub struct ClientRequest {
-    /// Its name for [`Session::reply`].
+    /// Its name for [`Source::reply`].
     pub ticket: u64,
     /// What is asked.
     pub what: What,
@@ -96,8 +98,42 @@ pub enum Abort {
     Idle,
 }
 
+/// Where a worker gets requests from, and hands their results to.
+pub trait Source: Send {
+    /// The next request, if one is complete and there is room for it.
+    fn next_request(&mut self) -> Option<ClientRequest>;
+
+    /// The result of a request. `bufs` is the data of a successful read, in order and of exactly
+    /// its length; what another request brings is dropped.
+    fn reply(&mut self, ticket: u64, result: Result<(), Errno>, bufs: Vec<Buf>);
+
+    /// The answer to a question of status: extents from the beginning of its range on, which are
+    /// not empty and do not go beyond its end. Only a source that asks for status has one.
+    fn reply_status(&mut self, ticket: u64, _: &[Extent]) {
+        self.reply(ticket, Err(Errno::EOPNOTSUPP), Vec::new());
+    }
+
+    /// The server shuts down: the source takes nothing more and answers what is in flight.
+    fn stop(&mut self);
+
+    /// Sets what is called when a request that waits for memory may be taken.
+    fn set_wake(&mut self, wake: Wake);
+
+    /// Memory of its buffers.
+    fn memory_bytes(&self) -> u64;
+
+    /// Where it stands.
+    fn phase(&self) -> Phase;
+
+    /// Why it closes or closed, for the log.
+    fn why(&self) -> String;
+
+    /// How many requests have begun and have no result yet.
+    fn in_flight(&self) -> usize;
+}
+
 /// One connection's transmission phase, see the module.
-pub trait Session: Send {
+pub trait Session: Source {
     /// Memory to receive into, and the place in it where to start; all behind that place may be
     /// filled. `None` while one is out, while requests wait to be taken, while too much is in
     /// flight, and at the end.
@@ -107,33 +143,13 @@ pub trait Session: Send {
     /// `at` on. Zero, also for a failed receive: the peer sends no more.
     fn received(&mut self, buf: Buf, at: usize, n: usize);
 
-    /// The next request, if one is complete and there is room for it.
-    fn next_request(&mut self) -> Option<ClientRequest>;
-
-    /// The result of a request. `bufs` is the data of a successful read, in order and of exactly
-    /// its length; what another request brings is dropped.
-    fn reply(&mut self, ticket: u64, result: Result<(), Errno>, bufs: Vec<Buf>);
-
-    /// The answer to a question of status: extents from the beginning of its range on, which are
-    /// not empty and do not go beyond its end.
-    fn reply_status(&mut self, ticket: u64, extents: &[Extent]);
-
     /// The next replies, to be sent whole. One batch is out at a time.
     fn take_send(&mut self) -> Option<SendBatch>;
 
     /// Ends the batch that is out, and brings its memory back. `Ok` only if all of it was sent.
     fn sent(&mut self, batch: SendBatch, result: Result<(), Errno>);
 
-    /// The server shuts down: the session takes nothing more and answers what is in flight.
-    fn stop(&mut self);
-
-    /// Sets what is called when a request that waits for memory may be taken.
-    fn set_wake(&mut self, wake: Wake);
-
-    /// Memory of its buffers.
-    fn memory_bytes(&self) -> u64;
-
-    /// The part of it that other connections may wait for.
+    /// The part of its memory that other connections may wait for.
     fn common_bytes(&self) -> u64;
 
     /// Ends the session at once: waiting replies are not sent, results of requests in flight are dropped.
@@ -145,15 +161,6 @@ pub trait Session: Send {
     /// Changes with every request, with every reply that was sent, and with every MiB that was received.
     fn progress(&self) -> u64;
 
-    /// Where the session stands.
-    fn phase(&self) -> Phase;
-
-    /// Why it closes or closed, for the log.
-    fn why(&self) -> String;
-
     /// Memory is lent to a receive or a send.
     fn memory_out(&self) -> bool;
-
-    /// How many requests have a header and no result yet.
-    fn in_flight(&self) -> usize;
 }

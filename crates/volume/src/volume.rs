@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind};
-use larder_io::Device;
-
 use larder_core::shard::Clear;
+use larder_io::Device;
 
 use super::cache::{Cache, lock};
 use super::config::CacheConfig;
@@ -24,11 +23,12 @@ use super::extents::Seek;
 use super::overlaps::Overlaps;
 use super::part::Part;
 use super::peer::Peer;
+use super::queue::Queue;
 use super::record::Recording;
 use super::seat::{Full, Seat};
 use super::stats::Stats;
 use super::status::Status;
-use super::worker::Call;
+use super::worker::{Call, Message};
 
 /// A volume, see the module.
 pub struct Volume {
@@ -96,6 +96,12 @@ impl Volume {
     /// Hands a negotiated connection to a worker.
     pub fn welcome(&self, accepted: Accepted) {
         self.cache.welcome(self.number, accepted);
+    }
+
+    /// Hands a queue to a worker, which serves it until it is closed, and drops it.
+    pub fn welcome_queue(&self, worker: u32, queue: Box<dyn Queue>) {
+        let volume = self.number;
+        self.cache.mailboxes[worker as usize].post(Message::Queue { volume, queue });
     }
 
     /// A request from within the process; a worker's thread calls `done` with the outcome. A

@@ -54,9 +54,10 @@ pub struct ServeArgs {
     /// The five choices by name, see `larder presets` [default: that of the flash in use, else larder]
     #[arg(long)]
     pub preset: Option<String>,
-    /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH
+    /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH, ublk[:NUMBER]
     ///
-    /// fuse:PATH is a file that is the volume; a loop device can mount it. Clients of ro:LISTEN only read; clients of
+    /// fuse:PATH is a file that is the volume; a loop device can mount it. ublk is the block device /dev/ublkbNUMBER, and
+    /// needs Linux 6.5 or newer. Clients of ro:LISTEN only read; clients of
     /// backup:LISTEN only read, and their reads leave the cache as it is.
     #[arg(long, value_name = "LISTEN", required_unless_present = "config")]
     pub listen: Vec<Listen>,

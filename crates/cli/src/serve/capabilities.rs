@@ -2,7 +2,7 @@
 //! The capabilities that a process keeps. A server of root, and one to which its unit gave more, drops all others.
 //!
 //! Invariants: a thread inherits the capabilities of the thread that starts it, so the process drops them while it has
-//! one thread. A dropped capability is removed from all sets. The bounding set needs CAP_SETPCAP; a process without it
+//! one thread, beside that of the ublk driver's commands, which drops others. A dropped capability is removed from all sets. The bounding set needs CAP_SETPCAP; a process without it
 //! relies on `PR_SET_NO_NEW_PRIVS`, with which no program that it executes gains a capability.
 
 use rustix::thread::{
@@ -22,6 +22,11 @@ pub const OF_SERVER: CapabilitySet = CapabilitySet::CHOWN
 
 /// Of the helper: mounting, at places that its user may not reach.
 pub const OF_HELPER: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
+/// Of the thread that commands the ublk driver.
+pub const OF_CONTROLLER: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 

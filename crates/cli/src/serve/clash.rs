@@ -101,8 +101,10 @@ fn sockets(volumes: &[Checked]) -> Result<()> {
     let all: Vec<(&Plan, &Way)> = volumes.iter().flat_map(reached).collect();
     for (index, (plan, way)) in all.iter().enumerate() {
         let args = &plan.args;
-        let listeners = args.listen.iter().map(|Listen { spec, .. }| {
-            let sharer = (!matches!(spec, ListenSpec::Fuse(_))).then_some(index);
+        let numbered = args.listen.iter().filter(|listen| listen.spec != ListenSpec::Ublk(None));
+        let listeners = numbered.map(|Listen { spec, .. }| {
+            let single = matches!(spec, ListenSpec::Fuse(_) | ListenSpec::Ublk(_));
+            let sharer = (!single).then_some(index);
             (listener_thing(spec), "listen", sharer)
         });
         let control = (path_thing(&way.control), "control", None);
@@ -176,7 +178,7 @@ fn device_thing(device: &DevSpec) -> Option<Thing> {
 fn listener_thing(spec: &ListenSpec) -> Thing {
     match spec {
         ListenSpec::Unix(path) | ListenSpec::Fuse(path) => path_thing(path),
-        ListenSpec::Tcp(_) => Thing::Address(spec.to_string()),
+        ListenSpec::Tcp(_) | ListenSpec::Ublk(_) => Thing::Address(spec.to_string()),
     }
 }
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use larder_front::control::{Control, Rules};
-use larder_front::door::Door;
-use larder_front::fuse::mounter::Mounter;
+use larder_front::door::{Door, Openers};
 use larder_front::grant::Grant;
 use larder_front::listen::{Listen, ListenSpec};
 use larder_front::nbd::export::{Export, Exports};
@@ -42,12 +41,12 @@ struct Open {
 }
 
 impl Doors {
-    /// Opens all of them; `mounter` mounts files. `restricted`: the process may use only its own files.
+    /// Opens all of them. `restricted`: the process may use only its own files.
     pub fn open(
         served: &[Served],
         metrics: Option<TcpListener>,
         restricted: bool,
-        mounter: &Arc<dyn Mounter>,
+        openers: &Openers,
     ) -> Result<Self> {
         let mut controls = Vec::new();
         for (target, way, plan) in served.iter().flat_map(Served::targets) {
@@ -56,7 +55,7 @@ impl Doors {
             controls.push(control.map_err(|e| plan.locate(e.into()))?);
         }
         let mut listeners = Vec::new();
-        for (spec, sharers) in shared(served) {
+        for (listen, sharers) in shared(served) {
             let export = |(s, grant): &Sharer<'_>| Export::of(s.volume).granting(*grant);
             let exports = sharers.iter().map(export).collect();
             let exports = Exports::new(exports).map_err(|e| VolumeError::Usage(e.to_string()))?;
@@ -68,7 +67,7 @@ impl Doors {
             let mode = sharers.first().and_then(|s| s.plan.args.listen_mode);
             let rights = Rights { mode, group: None };
             let secure = sharers.first().and_then(|s| s.way.secure.clone());
-            let door = Door::open(spec, volumes, exports, secure, rights, mounter)?;
+            let door = Door::open(listen, volumes, exports, secure, rights, openers)?;
             let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
             listeners.push(Open { door, exports: names, known, writable });
         }
@@ -94,13 +93,13 @@ impl Doors {
         }
     }
 
-    /// Accepts no new clients, and unmounts files, within `bound`; the control sockets stay.
+    /// Accepts no new clients, unmounts files and removes devices, within `bound`; the control sockets stay.
     pub fn close_listeners(&mut self, bound: Duration, hurry: impl Fn() -> bool + Sync) {
         let doors = self.listeners.drain(..).map(|open| open.door).collect();
         Door::close(doors, bound, hurry);
     }
 
-    /// Unmounts the files of a volume that is no longer served.
+    /// Closes the files and devices of a volume that is no longer served.
     pub fn close_files(&mut self, volume: &Arc<Volume>) {
         let of_it = |open: &Open| open.door.volume().is_some_and(|v| Arc::ptr_eq(v, volume));
         self.listeners.retain(|open| !of_it(open));
@@ -110,23 +109,26 @@ impl Doors {
 /// A volume of a listener, and what its clients may do.
 type Sharer<'a> = (Entry<'a>, Grant);
 
-/// Each listener with the volumes that name it, in the order of their first naming.
-fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<Sharer<'_>>)> {
-    let mut listeners: Vec<(&ListenSpec, Vec<Sharer<'_>>)> = Vec::new();
+/// Each listener with the volumes that name it, in the order of their first naming. A device of any number is one for each
+/// volume.
+fn shared(served: &[Served]) -> Vec<(&Listen, Vec<Sharer<'_>>)> {
+    let mut listeners: Vec<(&Listen, Vec<Sharer<'_>>)> = Vec::new();
     for s in served.iter().flat_map(Served::entries) {
         let is_missing = s.volume.origin().is_absent();
-        for Listen { grant, spec } in &s.plan.args.listen {
-            // A file needs a volume at once; clients of a socket are refused by its name.
-            if is_missing && matches!(spec, ListenSpec::Fuse(_)) {
+        for listen in &s.plan.args.listen {
+            let Listen { grant, spec } = listen;
+            // A file or a device needs a volume at once; clients of a socket are refused by its name.
+            if is_missing && matches!(spec, ListenSpec::Fuse(_) | ListenSpec::Ublk(_)) {
                 tracing::warn!(
                     "{}: {spec} is not there while its origin is missing",
                     s.plan.title()
                 );
                 continue;
             }
-            match listeners.iter_mut().find(|(known, _)| *known == spec) {
+            let same = |(known, _): &&mut (&Listen, _)| known.spec == *spec;
+            match listeners.iter_mut().find(same).filter(|_| *spec != ListenSpec::Ublk(None)) {
                 Some((_, sharers)) => sharers.push((s, *grant)),
-                None => listeners.push((spec, vec![(s, *grant)])),
+                None => listeners.push((listen, vec![(s, *grant)])),
             }
         }
     }

@@ -5,7 +5,7 @@
 //! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates, places
 //! to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the failure of
 //! one volume does not affect the others. The process drops capabilities while it has one thread, and everything else
-//! that it does not use before a client connects; a helper that keeps privileges is started before.
+//! that it does not use before a client connects; a helper and a thread that keep privileges are started before.
 
 pub mod args;
 mod capabilities;
@@ -26,15 +26,16 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::ArgMatches;
 use larder_core::buf::keep_by_default;
+use larder_front::door::Openers;
 use larder_front::fuse::PAYLOAD_BYTES;
-use larder_front::fuse::mounter::Mounter;
 use larder_front::listen::ListenSpec;
+use larder_front::ublk::Controller;
 use larder_io::{Device, rough_size};
 use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
 use larder_volume::{Cache, CacheConfig, VolumeConfig};
 
 use self::args::ServeArgs;
-use self::capabilities::OF_SERVER;
+use self::capabilities::{OF_CONTROLLER, OF_SERVER};
 use self::config::Plan;
 use self::doors::Doors;
 use self::helper::Helper;
@@ -60,7 +61,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     clash::check(&checked)?;
     let metrics = checked.first().and_then(|c| c.plan.args.metrics.as_deref());
     let metrics = metrics.map(metrics::bind).transpose()?;
-    let helper = start_helper(&checked)?;
+    let (helper, ublk) = start_privileged(&checked)?;
     let opened = checked.into_iter().map(Checked::open).collect::<Result<Vec<_>>>()?;
     opened.iter().try_for_each(|o| clash::check_places(&o.checked, &*helper))?;
     let budget = budget(&opened);
@@ -68,23 +69,31 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let restricted = restrict::restrict(&opened)?;
     let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
     let signals = Signals::receive()?;
-    let mounter: Arc<dyn Mounter> = Arc::clone(&helper) as _;
-    let doors = Doors::open(&served, metrics, restricted, &mounter)?;
+    let openers = Openers { mounter: Arc::clone(&helper) as _, ublk };
+    let doors = Doors::open(&served, metrics, restricted, &openers)?;
     larder_io::process::guard_write_path();
     doors.tell();
     notify(READY, &run::serving(&served));
     run::until_stopped(&served, doors, &helper, &signals)
 }
 
-/// Starts the helper, with the privileges of this process, and drops those that the server does not use.
-fn start_helper(checked: &[Checked]) -> Result<Arc<Helper>> {
-    let volumes = checked.iter().flat_map(|c| c.plan.volumes());
-    let helper = Helper::start(volumes.flat_map(|volume| &volume.args.listen))?;
-    if !checked.iter().any(|c| c.plan.args.unrestricted) {
+/// Starts what needs privileges, if a listener does: the helper, and the thread of the ublk driver's commands. Then drops
+/// those that the rest of the server does not use.
+fn start_privileged(checked: &[Checked]) -> Result<(Arc<Helper>, Option<Arc<Controller>>)> {
+    let volumes = || checked.iter().flat_map(|c| c.plan.volumes());
+    let listens = || volumes().flat_map(|volume| &volume.args.listen);
+    let helper = Helper::start(listens())?;
+    let restricted = !checked.iter().any(|c| c.plan.args.unrestricted);
+    let keep = move |kept| if restricted { capabilities::keep(kept) } else { Ok(()) };
+    let ublk = match listens().any(|listen| matches!(listen.spec, ListenSpec::Ublk(_))) {
+        true => Some(Controller::start(move || keep(OF_CONTROLLER).map_err(std::io::Error::from))?),
+        false => None,
+    };
+    if restricted {
         capabilities::bound(OF_SERVER);
-        capabilities::keep(OF_SERVER).context("cannot drop capabilities")?;
     }
-    Ok(Arc::new(helper))
+    keep(OF_SERVER).context("cannot drop capabilities")?;
+    Ok((Arc::new(helper), ublk))
 }
 
 /// Starts a cache with its volumes, and begins to cache.

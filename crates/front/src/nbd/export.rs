@@ -26,6 +26,8 @@ pub struct Export {
     pub preferred_block_bytes: u32,
     /// The longest read or write.
     pub max_payload_bytes: u32,
+    /// Whether an answered write may be lost in a power cut until a flush.
+    pub has_volatile_cache: bool,
     /// Whether writes are rejected.
     pub read_only: bool,
     /// Whether reads leave the cache as it is.
@@ -43,6 +45,7 @@ impl Export {
             min_block_bytes: 512,
             preferred_block_bytes: 4096,
             max_payload_bytes: MAX_PAYLOAD,
+            has_volatile_cache: true,
             read_only: false,
             passive: false,
         }
@@ -56,6 +59,7 @@ impl Export {
             description: format!("Larder over {}", volume.origin().name()),
             min_block_bytes: geometry.block_bytes,
             preferred_block_bytes: geometry.block_bytes.max(4096),
+            has_volatile_cache: volume.has_volatile_cache(),
             ..Self::new(volume.name(), geometry.bytes)
         }
     }
@@ -70,7 +74,10 @@ impl Export {
     /// The transmission flags; the protocol allows "do not fragment" only with structured replies.
     #[must_use]
     pub fn flags(&self, structured: bool) -> u16 {
-        let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;
+        let mut flags = can::HAS_FLAGS | can::MULTI_CONN;
+        if self.has_volatile_cache {
+            flags |= can::FLUSH | can::FUA;
+        }
         flags |= if self.read_only { can::READ_ONLY } else { can::TRIM | can::WRITE_ZEROES };
         if structured {
             flags |= can::DF;
@@ -213,6 +220,10 @@ mod tests {
         assert_eq!(export.flags(false) & can::DF, 0);
         assert_ne!(export.flags(true) & can::DF, 0);
         assert_eq!(export.flags(true) & can::READ_ONLY, 0);
+        let durable = can::FLUSH | can::FUA;
+        assert_eq!(export.flags(true) & durable, durable);
+        let written_through = Export { has_volatile_cache: false, ..export.clone() };
+        assert_eq!(written_through.flags(true) & durable, 0);
         export.read_only = true;
         let both = can::READ_ONLY | can::TRIM | can::WRITE_ZEROES;
         assert_eq!(export.flags(true) & both, can::READ_ONLY);

@@ -243,6 +243,12 @@ impl FileBase {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// Whether a power cut may undo acknowledged writes.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        let stat = rustix::fs::fstat(&self.fd).ok().filter(|_| self.is_block && self.direct);
+        !stat.is_some_and(|stat| sysfs::is_write_through(stat.st_rdev))
+    }
+
     /// Allocates its first `bytes` bytes; nothing on a block device.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(), Errno> {
         let fallocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, bytes);

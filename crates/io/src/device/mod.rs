@@ -242,6 +242,15 @@ impl Device {
         matches!(&*self.0.base, Base::File(file) if file.direct)
     }
 
+    /// Whether acknowledged writes may be lost in a power cut until a flush: not on a disk that calls itself write-through.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        match &*self.0.base {
+            Base::File(file) if self.is_plain() => file.has_volatile_cache(),
+            _ => true,
+        }
+    }
+
     /// Requires that reads return what was written, or fail: if the device may have lost acknowledged writes, every
     /// later operation fails as if the device had been removed. Only the server of an export can lose writes unnoticed;
     /// for other devices this has no effect.

@@ -3,12 +3,22 @@
 //! containers) the result is `None` or false.
 
 /// Reads a queue attribute of a disk, or of the disk that a partition is on.
-fn queue(disk: u64, name: &str) -> Option<u64> {
+fn text(disk: u64, name: &str) -> Option<String> {
     let (major, minor) = (rustix::fs::major(disk), rustix::fs::minor(disk));
     ["queue", "../queue"].iter().find_map(|dir| {
         let path = format!("/sys/dev/block/{major}:{minor}/{dir}/{name}");
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        std::fs::read_to_string(path).ok()
     })
+}
+
+/// An attribute that is a number.
+fn queue(disk: u64, name: &str) -> Option<u64> {
+    text(disk, name)?.trim().parse().ok()
+}
+
+/// Whether the disk calls itself one without a volatile write cache.
+pub(super) fn is_write_through(disk: u64) -> bool {
+    text(disk, "write_cache").is_some_and(|mode| mode.trim() == "write through")
 }
 
 /// Whether the disk is rotational.

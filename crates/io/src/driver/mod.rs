@@ -5,6 +5,7 @@
 //! loop {
 //!     while let Some(done) = driver.next_done() { engine.complete(..) }
 //!     while let Some(event) = driver.next_net() { front.. }
+//!     while let Some(event) = driver.next_queue_event() { front.. }
 //!     engine.run(now); while let Some(io) = engine.next_io() { driver.start(owner, io) }
 //!     driver.turn(engine.next_deadline())?;
 //! }
@@ -24,6 +25,7 @@ mod attached;
 mod late;
 mod net;
 mod ops;
+mod queue;
 mod remote;
 mod ring;
 mod shutdown;
@@ -43,6 +45,7 @@ use self::attached::Attached;
 use self::late::{Late, earlier};
 use self::net::Net;
 use self::ops::Op;
+use self::queue::Queues;
 use self::remote::Remote;
 use self::ring::{Ring, Tag, Wait};
 use self::spin::Spin;
@@ -56,6 +59,7 @@ use crate::fault::Verdict;
 use crate::waker::Waker;
 
 pub use self::net::{NetEvent, SendBatch};
+pub use self::queue::{QueueEvent, QueueOp};
 pub use self::ring::DriverError;
 
 /// A completed operation.
@@ -79,6 +83,7 @@ pub struct Driver {
     ops: Slab<Op>,
     done: VecDeque<Done>,
     net: Net,
+    queues: Queues,
     late: Late,
     /// Operations that wait for a turn (`device/flushes.rs`), each with the number of flushes that had begun before it.
     parked: Vec<(usize, u64)>,
@@ -109,6 +114,7 @@ impl Driver {
             ops: Slab::new(),
             done: VecDeque::new(),
             net: Net::default(),
+            queues: Queues::default(),
             late: Late::default(),
             parked: Vec::new(),
             remote: Remote::default(),
@@ -353,7 +359,7 @@ impl Driver {
             limit = earlier(limit, next);
         }
         self.collect_remote();
-        let quiet = self.done.is_empty() && self.net.is_quiet();
+        let quiet = self.done.is_empty() && self.net.is_quiet() && self.queues.is_quiet();
         let mut wait = match limit {
             _ if !quiet => Wait::No,
             None => Wait::Forever,
@@ -362,7 +368,7 @@ impl Driver {
                 span => Wait::For(span),
             },
         };
-        if wait != Wait::No && self.net.is_receiving() {
+        if wait != Wait::No && (self.net.is_receiving() || self.queues.is_waiting()) {
             if !self.ring.is_idle() {
                 self.ring.enter(Wait::No)?;
             }
@@ -398,6 +404,7 @@ impl Driver {
                 (Tag::Op, key) => self.advance(key, result),
                 (Tag::Receive, key) => self.net.received(&mut self.ring, key, result),
                 (Tag::Send, key) => self.net.sent(&mut self.ring, key, result),
+                (Tag::Queue, key) => self.queues.ended(&mut self.ring, key, result),
                 (Tag::Wake, _) if !self.closing => self.listen(),
                 (Tag::Wake | Tag::Ignored, _) => {}
             }
@@ -466,5 +473,20 @@ impl Driver {
     /// The next event of a connection, if there is one.
     pub fn next_net(&mut self) -> Option<NetEvent> {
         self.net.next_event()
+    }
+
+    /// Starts an operation of a queue, which ends with a [`QueueEvent`] of the same queue and token.
+    pub fn queue_op(&mut self, queue: u32, token: u64, op: QueueOp) {
+        self.queues.start(&mut self.ring, queue, token, op);
+    }
+
+    /// The next event of a queue, if there is one.
+    pub fn next_queue_event(&mut self) -> Option<QueueEvent> {
+        self.queues.next_event()
+    }
+
+    /// Cancels the operations of a queue as far as the kernel can. They have no event, so its number may be used again.
+    pub fn drop_queue(&mut self, queue: u32) {
+        self.queues.drop_queue(&mut self.ring, queue);
     }
 }

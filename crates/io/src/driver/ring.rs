@@ -32,7 +32,7 @@ const COMPLETIONS: u32 = 2048;
 const EARLY: usize = 4;
 
 /// The operations of the driver, the newest last. Flags of entries and registrations are not used.
-const OPERATIONS: [u8; 9] = [
+const OPERATIONS: [u8; 10] = [
     opcode::Nop::CODE,
     opcode::Read::CODE,
     opcode::Write::CODE,
@@ -41,6 +41,7 @@ const OPERATIONS: [u8; 9] = [
     opcode::Recv::CODE,
     opcode::SendMsg::CODE,
     opcode::AsyncCancel::CODE,
+    opcode::PollAdd::CODE,
     // Linux 5.19; older kernels do not accept it in a restriction.
     opcode::UringCmd16::CODE,
 ];
@@ -71,6 +72,7 @@ pub(super) enum Tag {
     Send = 2,
     Wake = 3,
     Ignored = 4,
+    Queue = 5,
 }
 
 impl Tag {
@@ -86,6 +88,7 @@ impl Tag {
             1 => Self::Receive,
             2 => Self::Send,
             3 => Self::Wake,
+            5 => Self::Queue,
             _ => Self::Ignored,
         };
         (tag, (data >> Self::BITS) as usize)
@@ -233,10 +236,10 @@ impl Ring {
         self.outstanding
     }
 
-    /// Drops entries that wait outside the submission queue, which the kernel has not seen.
-    pub(super) fn drop_backlog(&mut self) {
+    /// Drops entries that wait outside the submission queue, which the kernel has not seen; returns their user data.
+    pub(super) fn drop_backlog(&mut self) -> Vec<u64> {
         self.outstanding -= self.backlog.len();
-        self.backlog.clear();
+        self.backlog.drain(..).map(|entry| entry.get_user_data()).collect()
     }
 }
 

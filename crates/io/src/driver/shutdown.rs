@@ -19,18 +19,24 @@ use crate::errno::ECANCELED;
 const DROP_BOUND: Duration = Duration::from_secs(5);
 
 impl Driver {
-    /// Cancels everything in the kernel and waits for it; false if something did not return.
+    /// Cancels everything in the kernel and waits for it, except for commands of queues, which point to no memory and end
+    /// with the ring; false if something did not return.
     #[allow(unsafe_code)]
     fn drain(&mut self) -> bool {
         self.closing = true;
         self.net.closing = true;
-        self.ring.drop_backlog();
+        self.queues.closing = true;
+        for data in self.ring.drop_backlog() {
+            if let (Tag::Queue, key) = Tag::split(data) {
+                self.queues.ended(&mut self.ring, key, -ECANCELED.0);
+            }
+        }
         let any = types::CancelBuilder::any().all();
         let entry = opcode::AsyncCancel2::new(any).build().user_data(Tag::Ignored.with(0));
         // SAFETY: the entry points to no memory.
         unsafe { self.ring.push(entry) };
         let deadline = Instant::now() + DROP_BOUND;
-        while self.ring.outstanding() > 0 {
+        while self.ring.outstanding() > self.queues.commands() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.ring.enter(Wait::For(left.as_nanos() as u64)).is_err() {
                 return false;
@@ -60,10 +66,11 @@ impl Drop for Driver {
         if drained {
             return;
         }
-        let count = self.ring.outstanding();
+        let count = self.ring.outstanding() - self.queues.commands();
         tracing::error!(count, "operations did not end in time; their memory is leaked");
         std::mem::forget(std::mem::take(&mut self.ops));
         std::mem::forget(std::mem::take(&mut self.net));
+        std::mem::forget(std::mem::take(&mut self.queues));
         std::mem::forget(std::mem::replace(&mut self.wake_word, Box::new(0)));
         std::mem::forget(std::mem::replace(&mut self.zeroes, Buf::with_len(0)));
     }

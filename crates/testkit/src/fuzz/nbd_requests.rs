@@ -21,7 +21,7 @@ use larder_io::SendBatch;
 use larder_nbd::client::{Client, ClientError, Options};
 use larder_nbd::codec::{Greeting, OptionReply, can, info, opt, rep};
 use larder_nbd::status::BASE_ALLOCATION;
-use larder_volume::session::{ClientRequest, Session as _, What};
+use larder_volume::session::{ClientRequest, Session as _, Source as _, What};
 
 const BYTES: u64 = 1 << 20;
 const LIMITS: Limits =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker's connections: requests in, results out, and the end of those that are of no use.
+//! A worker's clients, which are connections and queues: requests in, results out; and the end of connections that are of
+//! no use.
 //!
 //! Invariants: a connection is checked once in [`LOOK`] while a request or reply of it is in flight, and always if idle
 //! connections have a time limit.
@@ -17,8 +18,9 @@ use larder_core::request::{Errno, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Caller, Message, Worker, writes};
+use crate::client::{Client, Place};
 use crate::connection::{Accepted, Connection};
-use crate::session::{Abort, ClientRequest, Doing, Phase, What};
+use crate::session::{Abort, ClientRequest, Doing, Phase, Source, What};
 use crate::stats::Tally;
 
 /// How often connections are checked.
@@ -59,63 +61,89 @@ impl Worker {
         let serial = self.serial;
         let mut connection = Connection::new((volume, accepted), serial, self.clock);
         let entry = self.connections.vacant_entry();
-        let number = entry.key();
+        let client = Client { place: Place::Connection(entry.key() as u32), serial, volume };
         let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
         connection.session.set_wake(Arc::new(move || {
-            let touch = move |worker: &mut Self| _ = worker.touch(number as u32, serial);
+            let touch = move |worker: &mut Self| _ = worker.touch(client);
             mailboxes[index].post(Message::Run(Box::new(touch)));
         }));
         entry.insert(connection);
-        self.touched.push(number);
+        self.touched.push(client.place);
         self.look_soon();
     }
 
-    /// A connection, which is then processed before the end of the turn; `None` if it has ended.
-    pub(super) fn touch(&mut self, number: u32, serial: u64) -> Option<&mut Connection> {
-        let connection = self.connections.get_mut(number as usize)?;
-        if connection.serial != serial {
-            return None;
-        }
-        self.touched.push(number as usize);
-        Some(connection)
+    /// A client's source of requests, which is then processed before the end of the turn; `None` if it has ended.
+    pub(super) fn touch(&mut self, client: Client) -> Option<&mut dyn Source> {
+        let Client { place, serial, .. } = client;
+        let source: &mut dyn Source = match place {
+            Place::Connection(number) => {
+                let connection = self.connections.get_mut(number as usize)?;
+                (connection.serial == serial).then_some(&mut *connection.session)?
+            }
+            Place::Queue(number) => {
+                let served = self.queues.get_mut(number as usize)?;
+                (served.serial == serial).then_some(&mut *served.queue)?
+            }
+        };
+        self.touched.push(place);
+        Some(source)
     }
 
-    /// Takes requests from connections with events, and lends them memory.
-    pub(super) fn serve_connections(&mut self) {
-        while let Some(number) = self.touched.pop() {
-            let Some(connection) = self.connections.get_mut(number) else { continue };
-            let (serial, volume) = (connection.serial, connection.volume);
-            while let Some(request) =
-                self.connections.get_mut(number).and_then(|c| c.session.next_request())
-            {
-                self.take_request((number as u32, serial), volume, request);
+    /// Takes requests from clients with events, and starts what they wait for next.
+    pub(super) fn serve_clients(&mut self) {
+        while let Some(place) = self.touched.pop() {
+            while let Some((client, request)) = self.next_request(place) {
+                self.take_request(client, request);
             }
-            let Some(connection) = self.connections.get_mut(number) else { continue };
-            let over = connection.arm(number as u32, &mut self.driver, self.clock);
-            let closed = connection.session.phase() == Phase::Closed;
-            if over {
-                let connection = self.connections.remove(number);
-                if closed {
-                    let why = connection.session.why();
-                    tracing::debug!(peer = connection.peer, "connection closed: {why}");
-                }
-            } else if closed {
-                self.drop_bulk(Some(serial), Errno::EIO);
-            } else if self.next_look.is_none() {
-                self.look_soon();
+            match place {
+                Place::Connection(number) => self.arm_connection(number as usize),
+                Place::Queue(number) => self.arm_queue(number),
             }
         }
     }
 
-    fn take_request(&mut self, (conn, serial): (u32, u64), volume: u32, request: ClientRequest) {
+    fn next_request(&mut self, place: Place) -> Option<(Client, ClientRequest)> {
+        let (serial, volume, request) = match place {
+            Place::Connection(number) => {
+                let connection = self.connections.get_mut(number as usize)?;
+                (connection.serial, connection.volume, connection.session.next_request()?)
+            }
+            Place::Queue(number) => {
+                let served = self.queues.get_mut(number as usize)?;
+                (served.serial, served.volume, served.queue.next_request()?)
+            }
+        };
+        Some((Client { place, serial, volume }, request))
+    }
+
+    /// Lends memory to a connection, and removes it at its end.
+    fn arm_connection(&mut self, number: usize) {
+        let Some(connection) = self.connections.get_mut(number) else { return };
+        let serial = connection.serial;
+        let over = connection.arm(number as u32, &mut self.driver, self.clock);
+        let closed = connection.session.phase() == Phase::Closed;
+        if over {
+            let connection = self.connections.remove(number);
+            if closed {
+                let why = connection.session.why();
+                tracing::debug!(peer = connection.peer, "connection closed: {why}");
+            }
+        } else if closed {
+            self.drop_bulk(Some(serial), Errno::EIO);
+        } else if self.next_look.is_none() {
+            self.look_soon();
+        }
+    }
+
+    fn take_request(&mut self, client: Client, request: ClientRequest) {
         let ClientRequest { ticket, what, offset: within, len, bufs } = request;
-        let part = &self.parts[volume as usize];
+        let part = &self.parts[client.volume as usize];
         let offset = part.range.start + within;
         match what {
             What::Io(kind) if writes(kind) && part.overlaps.has_begun() => {
                 let range = within..within + len;
                 let open = move |worker: &mut Self, pass| {
-                    let caller = Caller::Client { conn, serial, ticket, pass: Some(pass) };
+                    let caller = Caller::Client { client, ticket, pass: Some(pass) };
                     worker.open_request(caller, (kind, false), offset, len, bufs);
                 };
                 if let Some(pass) = part.overlaps.try_enter(&range) {
@@ -128,26 +156,26 @@ impl Worker {
             }
             What::Io(kind) => {
                 self.loose += u64::from(writes(kind));
-                let caller = Caller::Client { conn, serial, ticket, pass: None };
+                let caller = Caller::Client { client, ticket, pass: None };
                 self.open_request(caller, (kind, false), offset, len, bufs);
             }
             What::PassiveRead => {
-                let caller = Caller::Client { conn, serial, ticket, pass: None };
+                let caller = Caller::Client { client, ticket, pass: None };
                 self.open_request(caller, (Kind::Read, true), offset, len, bufs);
             }
             What::Status { one } => {
                 let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
                 part.map.ask(within..within + len, one, move |extents| {
-                    let tell = move |w: &mut Self| w.tell_status(conn, serial, ticket, &extents);
+                    let tell = move |w: &mut Self| w.tell_status(client, ticket, &extents);
                     mailboxes[index].post(Message::Run(Box::new(tell)));
                 });
             }
         }
     }
 
-    fn tell_status(&mut self, conn: u32, serial: u64, ticket: u64, extents: &[Extent]) {
-        if let Some(connection) = self.touch(conn, serial) {
-            connection.session.reply_status(ticket, extents);
+    fn tell_status(&mut self, client: Client, ticket: u64, extents: &[Extent]) {
+        if let Some(source) = self.touch(client) {
+            source.reply_status(ticket, extents);
         }
     }
 
@@ -214,7 +242,7 @@ impl Worker {
             if connection.session.phase() != Phase::Closed && is_useless(connection, self.clock) {
                 tracing::info!("{}: disconnected: {why}", connection.peer);
                 connection.session.abort(why);
-                self.touched.push(number);
+                self.touched.push(Place::Connection(number as u32));
             }
         }
     }
@@ -238,7 +266,7 @@ impl Worker {
                 Leaving::No => {}
                 Leaving::Gone => {
                     connection.session.abort(Abort::Gone);
-                    self.touched.push(number);
+                    self.touched.push(Place::Connection(number as u32));
                 }
                 Leaving::Stuck => {
                     let serial = connection.serial;
@@ -248,9 +276,10 @@ impl Worker {
         }
     }
 
-    /// Memory of its connections and their requests.
+    /// Memory of its clients and their requests.
     pub fn client_bytes(&self) -> u64 {
-        self.connections.iter().map(|(_, c)| c.session.memory_bytes()).sum()
+        let connections: u64 = self.connections.iter().map(|(_, c)| c.session.memory_bytes()).sum();
+        connections + self.queue_bytes()
     }
 
     /// What it counted: of all volumes, or of one.
@@ -275,8 +304,9 @@ impl Worker {
         self.stopping = Some(self.driver.now());
         for (number, connection) in &mut self.connections {
             connection.session.stop();
-            self.touched.push(number);
+            self.touched.push(Place::Connection(number as u32));
         }
+        self.stop_queues();
     }
 
     /// The time limit of the stop is near: long trims and zeroings end with an error, and logs are closed whatever is in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker thread: one shard, one ring, and the connections that it was given.
+//! A worker thread: one shard, one ring, and the connections and queues that it was given.
 //!
 //! One turn: take messages, take what the ring has done (device operations go to the shard,
 //! sockets to their sessions), run the shard, start the operations it asks for, hand replies to
@@ -12,6 +12,7 @@
 mod bulk;
 mod clients;
 mod flash;
+mod queues;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,11 +32,13 @@ use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use crate::budget::Budget;
+use crate::client::{Client, Place, Served};
 use crate::connection::{Accepted, Connection};
 use crate::left::{FlashLeft, Left};
 use crate::mailbox::Mailbox;
 use crate::overlaps::Pass;
 use crate::part::Part;
+use crate::queue::Queue;
 use crate::stats::Tally;
 use crate::tap::{self, Tap};
 
@@ -75,6 +78,8 @@ pub(crate) enum Message {
     Reply(Reply),
     /// A client after the negotiation, and its volume.
     Connection { volume: u32, accepted: Accepted },
+    /// A queue of requests that is not a byte stream, and its volume.
+    Queue { volume: u32, queue: Box<dyn Queue> },
     /// A request from within the process.
     Call(Call),
     /// Anything else, run on the worker's thread.
@@ -92,8 +97,7 @@ struct Opened {
 enum Caller {
     /// `pass`: of a write, on a volume that is a file too.
     Client {
-        conn: u32,
-        serial: u64,
+        client: Client,
         ticket: u64,
         pass: Option<Pass>,
     },
@@ -153,9 +157,10 @@ pub(crate) struct Worker {
     bulks: Bulks,
     others: Others,
     connections: Slab<Connection>,
+    queues: Slab<Served>,
     serial: u64,
-    /// Connections to process before the end of the turn.
-    touched: Vec<usize>,
+    /// Clients to process before the end of the turn.
+    touched: Vec<Place>,
     /// When connections are checked next.
     next_look: Option<Nanos>,
     /// See [`Shared`].
@@ -207,6 +212,7 @@ impl Worker {
             bulks: Bulks::beside(&others),
             others,
             connections: Slab::new(),
+            queues: Slab::new(),
             serial: 0,
             touched: Vec::new(),
             next_look: None,
@@ -238,9 +244,9 @@ impl Worker {
             self.take_completions();
             self.pump();
             self.look();
-            self.serve_connections();
+            self.serve_clients();
             self.pump();
-            self.serve_connections();
+            self.serve_clients();
             if self.quit || self.stopping.is_some() && self.may_leave() {
                 break;
             }
@@ -265,6 +271,7 @@ impl Worker {
             }
             Message::Reply(reply) => self.take_reply(reply),
             Message::Connection { volume, accepted } => self.welcome(volume, accepted),
+            Message::Queue { volume, queue } => self.welcome_queue(volume, queue),
             Message::Call(Call { kind, passive, offset, len, bufs, done }) => {
                 self.open_request(Caller::Call(done), (kind, passive), offset, len, bufs);
             }
@@ -280,9 +287,10 @@ impl Worker {
             let (NetEvent::Received { conn, .. } | NetEvent::Sent { conn, .. }) = event;
             if let Some(connection) = self.connections.get_mut(conn as usize) {
                 connection.take_event(event);
-                self.touched.push(conn as usize);
+                self.touched.push(Place::Connection(conn));
             }
         }
+        self.take_queue_events();
     }
 
     /// Runs the shard until it has no output. Devices in memory answer within the loop, which is bounded so that messages
@@ -360,11 +368,11 @@ impl Worker {
         }
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
-            Caller::Client { conn, serial, ticket, pass } => {
+            Caller::Client { client, ticket, pass } => {
                 self.loose -= u64::from(pass.is_none() && writes(finished.kind));
                 drop(pass);
-                if let Some(connection) = self.touch(conn, serial) {
-                    connection.session.reply(ticket, finished.result, finished.bufs);
+                if let Some(source) = self.touch(client) {
+                    source.reply(ticket, finished.result, finished.bufs);
                 }
             }
         }
@@ -397,7 +405,7 @@ impl Worker {
         let cut = self.shape.pieces(offset, len);
         let count = self.shape.count(offset, len) as u32;
         let owner = match caller {
-            Caller::Client { serial, .. } => serial,
+            Caller::Client { client, .. } => client.serial,
             Caller::Call(_) => 0,
         };
         let number = self.desk.open(Opened { at, volume, caller }, kind, len, count);
@@ -468,7 +476,8 @@ impl Worker {
 
     /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.
     fn may_leave(&mut self) -> bool {
-        let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
+        let clients = self.connections.len() + self.queues.len();
+        let mut empty = clients == 0 && self.desk.in_flight() == 0;
         if empty || self.hurries {
             self.shard.settle_journal();
             empty = empty && self.shard.journal_settled();

@@ -10,66 +10,13 @@ use larder_volume::session::{self, Abort, ClientRequest, Doing, Phase};
 
 use super::{DIRECT_BYTES, Input, Lent, Session, State, Step, Why, answer};
 
-impl session::Session for Session {
-    fn memory_out(&self) -> bool {
-        self.lent != Lent::None || self.outbox.is_flying()
-    }
-
+impl session::Source for Session {
     fn in_flight(&self) -> usize {
         self.slots.in_use()
     }
 
     fn stop(&mut self) {
         self.close_input(Why::Stopped);
-        self.settle();
-    }
-
-    fn take_recv(&mut self) -> Option<(Buf, usize)> {
-        if self.lent != Lent::None || self.input_done || self.eof {
-            return None;
-        }
-        let unparsed = self.end - self.start;
-        let parsable = match &self.input {
-            Input::Head => self.has_header(),
-            Input::Fill(fill) => unparsed > 0 || fill.is_full(),
-            Input::Skip { .. } => unparsed > 0,
-        };
-        if parsable {
-            return None;
-        }
-        if let Input::Fill(fill) = &mut self.input
-            && let Some(piece) = fill.lend(DIRECT_BYTES)
-        {
-            self.lent = Lent::Piece;
-            return Some(piece);
-        }
-        let mut recv = self.recv.take()?;
-        recv.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, unparsed);
-        self.lent = Lent::Recv;
-        Some((recv, unparsed))
-    }
-
-    fn received(&mut self, buf: Buf, at: usize, n: usize) {
-        let n = n.min(buf.len().saturating_sub(at));
-        self.received += n as u64;
-        match std::mem::replace(&mut self.lent, Lent::None) {
-            Lent::None => debug_assert!(false, "received into memory that was not lent"),
-            Lent::Recv => {
-                debug_assert_eq!(at, self.end);
-                self.end = (self.end + n).min(buf.len());
-                self.recv = Some(buf);
-            }
-            Lent::Piece => {
-                if let Input::Fill(fill) = &mut self.input {
-                    fill.give_back(buf, n);
-                }
-            }
-        }
-        if n == 0 && !self.input_done {
-            self.eof = true;
-            self.state = State::Closing(Why::PeerClosed);
-        }
         self.settle();
     }
 
@@ -142,6 +89,84 @@ impl session::Session for Session {
         self.settle();
     }
 
+    fn set_wake(&mut self, wake: Wake) {
+        self.purse.set_wake(wake);
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.purse.spent_bytes() + self.limits.recv_bytes as u64
+    }
+
+    fn phase(&self) -> Phase {
+        match self.state {
+            State::Open => Phase::Open,
+            State::Closing(_) => Phase::Closing,
+            State::Closed(_) => Phase::Closed,
+        }
+    }
+
+    fn why(&self) -> String {
+        match self.state {
+            State::Open => String::new(),
+            State::Closing(why) | State::Closed(why) => why.to_string(),
+        }
+    }
+}
+
+impl session::Session for Session {
+    fn memory_out(&self) -> bool {
+        self.lent != Lent::None || self.outbox.is_flying()
+    }
+
+    fn take_recv(&mut self) -> Option<(Buf, usize)> {
+        if self.lent != Lent::None || self.input_done || self.eof {
+            return None;
+        }
+        let unparsed = self.end - self.start;
+        let parsable = match &self.input {
+            Input::Head => self.has_header(),
+            Input::Fill(fill) => unparsed > 0 || fill.is_full(),
+            Input::Skip { .. } => unparsed > 0,
+        };
+        if parsable {
+            return None;
+        }
+        if let Input::Fill(fill) = &mut self.input
+            && let Some(piece) = fill.lend(DIRECT_BYTES)
+        {
+            self.lent = Lent::Piece;
+            return Some(piece);
+        }
+        let mut recv = self.recv.take()?;
+        recv.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, unparsed);
+        self.lent = Lent::Recv;
+        Some((recv, unparsed))
+    }
+
+    fn received(&mut self, buf: Buf, at: usize, n: usize) {
+        let n = n.min(buf.len().saturating_sub(at));
+        self.received += n as u64;
+        match std::mem::replace(&mut self.lent, Lent::None) {
+            Lent::None => debug_assert!(false, "received into memory that was not lent"),
+            Lent::Recv => {
+                debug_assert_eq!(at, self.end);
+                self.end = (self.end + n).min(buf.len());
+                self.recv = Some(buf);
+            }
+            Lent::Piece => {
+                if let Input::Fill(fill) = &mut self.input {
+                    fill.give_back(buf, n);
+                }
+            }
+        }
+        if n == 0 && !self.input_done {
+            self.eof = true;
+            self.state = State::Closing(Why::PeerClosed);
+        }
+        self.settle();
+    }
+
     fn take_send(&mut self) -> Option<SendBatch> {
         let mut batch = std::mem::take(&mut self.batch);
         if self.outbox.take(|buf, used| batch.push(buf, used)) {
@@ -161,14 +186,6 @@ impl session::Session for Session {
             self.cut(Why::Send(errno));
         }
         self.settle();
-    }
-
-    fn set_wake(&mut self, wake: Wake) {
-        self.purse.set_wake(wake);
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        self.purse.spent_bytes() + self.limits.recv_bytes as u64
     }
 
     fn common_bytes(&self) -> u64 {
@@ -199,20 +216,5 @@ impl session::Session for Session {
 
     fn progress(&self) -> u64 {
         self.asked + self.sent + (self.received >> 20)
-    }
-
-    fn phase(&self) -> Phase {
-        match self.state {
-            State::Open => Phase::Open,
-            State::Closing(_) => Phase::Closing,
-            State::Closed(_) => Phase::Closed,
-        }
-    }
-
-    fn why(&self) -> String {
-        match self.state {
-            State::Open => String::new(),
-            State::Closing(why) | State::Closed(why) => why.to_string(),
-        }
     }
 }

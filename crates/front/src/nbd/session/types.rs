@@ -35,7 +35,7 @@ pub enum Why {
     /// The client closed its side within a request.
     #[error("the client closed the connection in the middle of a request")]
     PeerClosedInRequest,
-    /// [`Session::stop`](larder_volume::session::Session::stop) was called.
+    /// [`Source::stop`](larder_volume::session::Source::stop) was called.
     #[error("the server is shutting down")]
     Stopped,
     /// A request has the wrong magic.

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume as a block device, `/dev/ublkbN`: `--listen ublk[:N]`.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | device as a front door: opened, closed, left to the next server | `door.rs` |
+//! | control commands, and the thread that runs them | `commands.rs`, `controller.rs` |
+//! | decision what becomes of a device of an earlier server | `plan.rs`, `settle.rs` |
+//! | size, blocks and attributes of the device | `wish.rs` |
+//! | queue of requests, of which each worker serves one | `queue.rs` |
+//!
+//! Invariants:
+//! - A device survives its server only if each answered write survives the process (`Choices::answers_survive`), and if
+//!   both devices are local. Otherwise it fails its I/O when the server ends, so that a file system learns of the loss.
+//! - A server recovers a device only if it serves the same volume: the word that the driver keeps for servers is made
+//!   from the volume's name and origin.
+//! - The requests of a dead server are issued again only after its operations on the devices have ended. The server
+//!   opens its devices before it recovers, and opening one excludes other servers (an exclusive lock of a file,
+//!   `O_EXCL` of a block device). The lock belongs to the open file, which each operation in the kernel holds until it
+//!   ends, also after the death of its process.
+//! - Why not with an NBD origin: the server of an export has no such lock, and may execute a request of the dead
+//!   connection after one of the new one.
+//!
+//! Limits: the kernel gives requests of a dead server back at once, but before Linux 6.16 only after 30 s if all tags of
+//! a queue were in flight. The size of a device does not change. Data is copied between the kernel and the server.
+
+mod commands;
+mod controller;
+mod door;
+mod plan;
+mod queue;
+mod settle;
+mod wish;
+
+pub use self::commands::Commands;
+pub use self::controller::Controller;
+pub use self::door::UblkDoor;

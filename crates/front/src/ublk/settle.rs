@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From the wish for a device to one whose queues may fetch: devices of earlier servers are recovered or removed, and a
+//! new one is added if there is none.
+//!
+//! Invariant: the start is refused, within a time limit, rather than to take a device of another server.
+
+use std::time::{Duration, Instant};
+
+use larder_core::request::Errno;
+use larder_io::ublk::DeviceInfo;
+
+use super::commands::Commands;
+use super::plan::{Step, step};
+use super::wish::Wish;
+
+/// How long a start waits for the kernel to end an earlier server: its last requests may take 30 s, see the module.
+pub const BOUND: Duration = Duration::from_secs(45);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A device whose queues may fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// A new one, which must be started.
+    Added(DeviceInfo),
+    /// One of an earlier server; the recovery must be ended.
+    Recovered(DeviceInfo),
+}
+
+impl Settled {
+    /// The device.
+    pub fn info(&self) -> &DeviceInfo {
+        match self {
+            Self::Added(info) | Self::Recovered(info) => info,
+        }
+    }
+}
+
+/// What one look led to.
+enum Look {
+    Done(Settled),
+    Again(&'static str),
+}
+
+/// Finds or adds the device.
+///
+/// # Errors
+/// It cannot be had, in one line.
+pub fn settle(
+    commands: &mut dyn Commands,
+    wish: &Wish,
+    bound: Duration,
+) -> Result<Settled, String> {
+    let (begin, mut told) = (Instant::now(), false);
+    loop {
+        let why = match look(commands, wish)? {
+            Look::Done(settled) => return Ok(settled),
+            Look::Again(why) => why,
+        };
+        if begin.elapsed() > bound {
+            return Err(format!("ublk: {why}, and does not end within {} s", bound.as_secs()));
+        }
+        if begin.elapsed() > Duration::from_secs(1) && !std::mem::replace(&mut told, true) {
+            tracing::info!("ublk: {why}; waiting for up to {} s", bound.as_secs());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn look(commands: &mut dyn Commands, wish: &Wish) -> Result<Look, String> {
+    let wished = wish.id.into_iter();
+    let others = commands.numbers().into_iter().filter(|id| Some(*id) != wish.id);
+    for id in wished.chain(others).collect::<Vec<_>>() {
+        let Ok(info) = commands.info(id) else { continue };
+        if info.server_word != wish.word && Some(id) != wish.id {
+            continue;
+        }
+        let params = commands.params(id).map_err(|e| failed("reading its parameters", id, e))?;
+        match step(wish, &info, &params) {
+            Step::Refuse(why) => return Err(why),
+            Step::Wait => return Ok(Look::Again("an earlier server of this volume has not ended")),
+            Step::Recover => {
+                return match commands.start_recovery(id) {
+                    Ok(()) => Ok(Look::Done(Settled::Recovered(info))),
+                    Err(Errno(16)) => Ok(Look::Again("the kernel ends an earlier server")),
+                    Err(errno) => Err(failed("recovering it", id, errno)),
+                };
+            }
+            Step::Remove => {
+                tracing::info!("ublk: /dev/ublkb{id} of an earlier server is removed");
+                remove(commands, id).map_err(|e| failed("removing it", id, e))?;
+            }
+        }
+    }
+    add(commands, wish)
+}
+
+fn add(commands: &mut dyn Commands, wish: &Wish) -> Result<Look, String> {
+    let info = match commands.add(wish.info()) {
+        Ok(info) => info,
+        Err(Errno(17)) => return Ok(Look::Again("a removed device is still in use")),
+        Err(errno) => return Err(format!("ublk: a device cannot be added: {errno}")),
+    };
+    if let Err(errno) = commands.set_params(info.id, wish.params) {
+        let _ = commands.delete(info.id);
+        return Err(failed("setting its parameters", info.id, errno));
+    }
+    Ok(Look::Done(Settled::Added(info)))
+}
+
+/// Removes a device: its block device, then the rest. What is in use of it fails.
+///
+/// # Errors
+/// The driver's.
+pub fn remove(commands: &mut dyn Commands, id: u32) -> Result<(), Errno> {
+    commands.stop(id)?;
+    commands.delete(id)
+}
+
+fn failed(doing: &str, id: u32, errno: Errno) -> String {
+    format!("ublk: /dev/ublkb{id}: {doing} failed: {errno}")
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_io::ublk::Params;
+    use larder_io::ublk::uapi::{Basic, state};
+
+    use super::*;
+    use crate::ublk::commands::fake::{Device, Fake};
+
+    const SOON: Duration = Duration::from_millis(300);
+
+    fn wish(id: Option<u32>) -> Wish {
+        let basic = Basic { sectors: 2048, logical_shift: 9, ..Basic::default() };
+        let params = Params::new(basic, Default::default());
+        Wish { id, word: 7, survives: true, params, queues: 2 }
+    }
+
+    /// A driver with the device 3 of an earlier server of the volume.
+    fn driver(state: u16, ending: u32, leaving: u32) -> Fake {
+        let (info, params) = (DeviceInfo { id: 3, state, ..wish(None).info() }, wish(None).params);
+        let mut fake = Fake::default();
+        fake.devices.insert(3, Device { info, params, ending, leaving });
+        fake
+    }
+
+    #[test]
+    fn without_a_device_one_is_added() {
+        let mut fake = Fake::default();
+        let settled = settle(&mut fake, &wish(Some(5)), SOON).unwrap();
+        assert!(matches!(settled, Settled::Added(info) if info.id == 5));
+        assert_eq!(fake.devices[&5].params, wish(None).params);
+        assert_eq!(settle(&mut fake, &Wish { word: 8, ..wish(None) }, SOON).unwrap().info().id, 0);
+    }
+
+    #[test]
+    fn a_device_that_waits_is_recovered_once_its_server_has_ended() {
+        for id in [None, Some(3)] {
+            let mut fake = driver(state::QUIESCED, 4, 0);
+            let settled = settle(&mut fake, &wish(id), SOON).unwrap();
+            assert!(matches!(settled, Settled::Recovered(info) if info.id == 3));
+            assert_eq!(fake.log, ["recover 3"]);
+        }
+        let late = settle(&mut driver(state::QUIESCED, u32::MAX, 0), &wish(None), SOON);
+        assert!(late.unwrap_err().contains("does not end within"));
+    }
+
+    #[test]
+    fn a_dead_device_is_removed_wherever_it_is() {
+        let mut fake = driver(state::DEAD, 0, 2);
+        let settled = settle(&mut fake, &wish(Some(3)), SOON).unwrap();
+        assert!(matches!(settled, Settled::Added(info) if info.id == 3));
+        assert_eq!(fake.log, ["stop 3", "delete 3", "add 3"]);
+        let mut fake = driver(state::DEAD, 0, 0);
+        assert_eq!(settle(&mut fake, &wish(Some(5)), SOON).unwrap().info().id, 5);
+        assert_eq!(fake.log, ["stop 3", "delete 3", "add 5"]);
+        let used = settle(&mut driver(state::DEAD, 0, u32::MAX), &wish(Some(3)), SOON);
+        assert!(used.unwrap_err().contains("still in use"));
+    }
+
+    #[test]
+    fn devices_of_others_are_left_alone() {
+        let mut fake = driver(state::DEAD, 0, 0);
+        fake.devices.get_mut(&3).unwrap().info.server_word = 8;
+        assert!(settle(&mut fake, &wish(Some(3)), SOON).unwrap_err().contains("another server"));
+        assert_eq!(settle(&mut fake, &wish(None), SOON).unwrap().info().id, 0);
+        assert_eq!(fake.log, ["add 0"]);
+    }
+}
