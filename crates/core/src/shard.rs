@@ -252,10 +252,10 @@ impl Shard {
         self.current.cancel_detach();
     }
 
-    /// Result of the last [`clear`](Self::clear) of a volume, or of all; `None` while one is in progress.
+    /// Result of the last such [`clear`](Self::clear); `None` while one of its volumes is being cleared.
     #[must_use]
-    pub fn cleared(&self, volume: Option<u32>) -> Option<Result<(), Errno>> {
-        self.current.detaching.cleared(volume)
+    pub fn cleared(&self, clear: Clear) -> Option<Result<(), Errno>> {
+        self.current.cleared(clear)
     }
 
     /// Whether it caches on this device or is opening it.

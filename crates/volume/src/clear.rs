@@ -29,7 +29,7 @@ impl Cache {
         let deadline = Instant::now() + bound;
         self.ask(move |worker| worker.shard.clear(clear))?;
         loop {
-            let done = self.ask(move |worker| worker.shard.cleared(clear.volume))?;
+            let done = self.ask(move |worker| worker.shard.cleared(clear))?;
             if let Some(Err(errno)) = done.iter().flatten().find(|result| result.is_err()) {
                 let device = match clear.volume {
                     Some(volume) => self.parts[volume as usize].origin.name().to_owned(),

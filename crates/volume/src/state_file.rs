@@ -76,7 +76,10 @@ impl Unusable {
         let has = |value: &str| {
             serde_json::to_string(value).is_ok_and(|quoted| self.text.contains(&quoted))
         };
-        let mentions = |place: &OriginPlace| !place.resolved.is_empty() && has(&place.resolved);
+        let mentions = |place: &OriginPlace| {
+            let names = std::iter::once(&*place.resolved).chain(place.link.as_deref());
+            names.filter(|name| !name.is_empty()).any(has)
+        };
         origins.iter().any(mentions) || flash.is_some_and(|id| has(&format!("{id:016x}")))
     }
 }

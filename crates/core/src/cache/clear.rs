@@ -10,10 +10,9 @@ use crate::exec::MILLISECOND;
 use crate::request::Errno;
 
 impl Current {
-    /// Copies dirty data to the origins in the background, and evicts if asked. From a clean cache only a volume leaves.
+    /// Copies dirty data to the origins in the background, and evicts if asked.
     pub(crate) fn clear(self: &Rc<Self>, clear: Clear) {
-        let leaves = clear.evict && clear.volume.is_some();
-        if self.kind.contents() != Contents::Dirty && !leaves {
+        if self.has_nothing_to_clear(clear) {
             return;
         }
         if clear.evict
@@ -33,13 +32,22 @@ impl Current {
         while detaching.updating.get() {
             self.cx.exec.sleep(MILLISECOND).await;
         }
-        let mut result = Ok(());
-        while result.is_ok()
-            && let Some(step) = detaching.next(volume)
-        {
-            result = self.clear_once(volume, step).await;
+        while let Some(step) = detaching.next(volume) {
+            let result = self.clear_once(volume, step).await;
+            detaching.did(volume, step, result);
         }
-        detaching.ended(volume, result);
+        detaching.ended(volume);
+    }
+
+    /// Result of the last clear of this kind; `None` while it is in progress.
+    pub(crate) fn cleared(&self, clear: Clear) -> Option<Result<(), Errno>> {
+        if self.has_nothing_to_clear(clear) { Some(Ok(())) } else { self.detaching.cleared(clear) }
+    }
+
+    /// From a clean cache only a volume leaves.
+    fn has_nothing_to_clear(&self, clear: Clear) -> bool {
+        let leaves = clear.evict && clear.volume.is_some();
+        self.kind.contents() != Contents::Dirty && !leaves
     }
 
     async fn clear_once(&self, volume: u32, step: Step) -> Result<(), Errno> {

@@ -4,6 +4,9 @@
 //!
 //! Each volume is cleared by a task of its own, so that an origin that hangs or fails delays no other. A clear that is requested
 //! while one of the same volume is in progress follows it, since that one may miss later writes.
+//!
+//! The result of an eviction is kept apart from that of a copy: a copy that succeeds while a detach still waits for other volumes
+//! does not hide that this volume could not be evicted.
 
 use std::cell::Cell;
 
@@ -50,8 +53,9 @@ struct Clearing {
     in_progress: Cell<bool>,
     /// What is requested and has not begun.
     requested: Cell<Option<Step>>,
-    /// Of the last clear.
-    result: Cell<Result<(), Errno>>,
+    /// The result of the last step, and that of the last one that evicts.
+    copied: Cell<Result<(), Errno>>,
+    evicted: Cell<Result<(), Errno>>,
 }
 
 impl Detaching {
@@ -59,7 +63,8 @@ impl Detaching {
         let clearing = |_| Clearing {
             in_progress: Cell::new(false),
             requested: Cell::new(None),
-            result: Cell::new(Ok(())),
+            copied: Cell::new(Ok(())),
+            evicted: Cell::new(Ok(())),
         };
         Self {
             updating: Cell::new(false),
@@ -105,26 +110,34 @@ impl Detaching {
         self.each[volume as usize].requested.take()
     }
 
-    /// The clear of a volume has ended. With the last one that precedes a detach, exchanges end until another flash is
-    /// attached.
-    pub(crate) fn ended(&self, volume: u32, result: Result<(), Errno>) {
+    /// A step for a volume has ended. What is requested behind one that failed fails too.
+    pub(crate) fn did(&self, volume: u32, step: Step, result: Result<(), Errno>) {
         let of = &self.each[volume as usize];
-        of.requested.set(None);
-        of.result.set(result);
-        of.in_progress.set(false);
-        if !self.is_clearing() && self.leaving.replace(false) {
-            self.stopped.set(self.each.iter().all(|of| of.result.get().is_ok()));
+        let discarded = if result.is_err() { of.requested.take() } else { None };
+        of.copied.set(result);
+        if discarded.max(Some(step)) >= Some(Step::Evict) {
+            of.evicted.set(result);
         }
     }
 
-    /// Result of the last clear of a volume, or of all; `None` while one is in progress.
-    pub(crate) fn cleared(&self, volume: Option<u32>) -> Option<Result<(), Errno>> {
-        let of = match volume {
+    /// The clear of a volume has ended. With the last one that precedes a detach, exchanges end until another flash is
+    /// attached.
+    pub(crate) fn ended(&self, volume: u32) {
+        self.each[volume as usize].in_progress.set(false);
+        if !self.is_clearing() && self.leaving.replace(false) {
+            self.stopped.set(self.each.iter().all(|of| of.evicted.get().is_ok()));
+        }
+    }
+
+    /// Result of the last clear of this kind; `None` while one of its volumes is being cleared.
+    pub(crate) fn cleared(&self, clear: Clear) -> Option<Result<(), Errno>> {
+        let of = match clear.volume {
             Some(volume) => &self.each[volume as usize..=volume as usize],
             None => &self.each[..],
         };
+        let result = |of: &Clearing| if clear.evict { of.evicted.get() } else { of.copied.get() };
         let ended = of.iter().all(|of| !of.in_progress.get());
-        ended.then(|| of.iter().map(|of| of.result.get()).fold(Ok(()), Result::and))
+        ended.then(|| of.iter().map(result).fold(Ok(()), Result::and))
     }
 }
 
@@ -133,6 +146,15 @@ mod tests {
     use super::*;
 
     const COPY: Clear = Clear { volume: None, evict: false };
+    const ALL: Clear = Clear { volume: None, evict: true };
+    const FAILED: Result<(), Errno> = Err(Errno::EIO);
+
+    fn end(detaching: &Detaching, volume: u32, result: Result<(), Errno>) {
+        while let Some(step) = detaching.next(volume) {
+            detaching.did(volume, step, result);
+        }
+        detaching.ended(volume);
+    }
 
     #[test]
     fn each_volume_is_cleared_by_one_task_and_the_largest_step_follows() {
@@ -143,22 +165,53 @@ mod tests {
         assert_eq!(detaching.request(COPY), [1].into_iter().collect(), "the first has its task");
         assert!(detaching.request(of_first).is_empty());
         assert_eq!((detaching.next(0), detaching.next(0)), (Some(Step::Leave), None));
-        detaching.ended(0, Err(Errno::EIO));
-        assert_eq!(detaching.cleared(Some(0)), Some(Err(Errno::EIO)));
-        assert_eq!(detaching.cleared(None), None);
-        detaching.ended(1, Ok(()));
-        assert_eq!(detaching.cleared(None), Some(Err(Errno::EIO)));
+        detaching.did(0, Step::Leave, FAILED);
+        detaching.ended(0);
+        assert_eq!(detaching.cleared(of_first), Some(FAILED));
+        assert_eq!(detaching.cleared(COPY), None);
+        end(&detaching, 1, Ok(()));
+        assert_eq!(detaching.cleared(COPY), Some(FAILED));
         assert!(!detaching.has_begun());
     }
 
     #[test]
+    fn a_copy_does_not_hide_that_an_eviction_failed() {
+        let detaching = Detaching::of(2);
+        assert_eq!(detaching.request(ALL).iter().count(), 2);
+        end(&detaching, 1, FAILED);
+        let of_second = Clear { volume: Some(1), evict: false };
+        assert_eq!(detaching.request(of_second), [1].into_iter().collect());
+        end(&detaching, 1, Ok(()));
+        assert_eq!((detaching.cleared(of_second), detaching.cleared(ALL)), (Some(Ok(())), None));
+        end(&detaching, 0, Ok(()));
+        assert_eq!(detaching.cleared(ALL), Some(FAILED));
+        assert!(!detaching.stopped.get());
+    }
+
+    #[test]
+    fn an_eviction_behind_a_copy_that_fails_fails_too() {
+        let detaching = Detaching::of(1);
+        detaching.request(COPY);
+        let step = detaching.next(0);
+        assert_eq!(step, Some(Step::Copy));
+        detaching.request(ALL);
+        detaching.did(0, Step::Copy, FAILED);
+        assert_eq!(detaching.next(0), None);
+        detaching.ended(0);
+        assert_eq!((detaching.cleared(ALL), detaching.stopped.get()), (Some(FAILED), false));
+        detaching.request(ALL);
+        end(&detaching, 0, Ok(()));
+        assert_eq!((detaching.cleared(ALL), detaching.stopped.get()), (Some(Ok(())), true));
+    }
+
+    #[test]
     fn exchanges_end_once_everything_has_left() {
-        for (result, stops) in [(Ok(()), true), (Err(Errno::EIO), false)] {
+        for (result, stops) in [(Ok(()), true), (FAILED, false)] {
             let detaching = Detaching::of(2);
-            assert_eq!(detaching.request(Clear { volume: None, evict: true }).iter().count(), 2);
-            detaching.ended(1, Ok(()));
+            assert_eq!(detaching.request(ALL).iter().count(), 2);
+            end(&detaching, 1, Ok(()));
             assert!(!detaching.stopped.get());
-            detaching.ended(0, result);
+            end(&detaching, 0, result);
             assert_eq!(detaching.stopped.get(), stops);
         }
     }

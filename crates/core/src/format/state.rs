@@ -358,7 +358,7 @@ pub fn superseded<T>(
     origins: &[OriginPlace],
     keeps: Option<u64>,
 ) -> Result<Vec<Placed<T>>, Box<Placed<T>>> {
-    let is_ours = |of: &OriginRecord| origins.iter().any(|place| place.resolved == of.origin);
+    let is_ours = |of: &OriginRecord| origins.iter().any(|place| of.is_at(place));
     let mut superseded = Vec::new();
     for (place, record) in records {
         let is_own = own(&place);

@@ -421,6 +421,13 @@ fn of_a_shared_flash_only_the_same_origin_is_superseded() {
     assert_eq!(after(false, &["/lun", "/san"]), [(false, true, true)]);
     assert_eq!(after(true, &["/lun"]), [(false, true, true)], "the cache starts without flash");
     assert_eq!(after(false, &["/other"]), []);
+    // After a restart of the machine its device has another number, and the same link.
+    let link = || Some("/dev/mapper/lun".into());
+    let mut linked = shared.clone();
+    linked.origins[1].origin_link = link();
+    let renumbered = [OriginPlace { resolved: "/dev/dm-5".to_owned(), link: link() }];
+    let found = superseded(vec![((), linked)], |()| false, &renumbered, None);
+    assert_eq!(in_use(found.expect("it is clean"))[..], [(true, true, false)]);
     let without = by(&shared, false, &["/lun"]).expect("it is clean").remove(0).1;
     assert!(by(&without, false, &["/lun"]).expect("it is clean").is_empty());
     assert_eq!(in_use(by(&without, false, &["/san"]).expect("clean"))[..], [(false, true, false)]);

@@ -44,7 +44,8 @@ impl Life<'_> {
 
     fn follow_clear(&mut self) {
         let Some((asked, leave)) = self.clearing else { return };
-        let ended: Option<Vec<_>> = self.world.shards().iter().map(|s| s.cleared(None)).collect();
+        let clear = Clear { volume: None, evict: leave };
+        let ended: Option<Vec<_>> = self.world.shards().iter().map(|s| s.cleared(clear)).collect();
         let Some(ended) = ended else { return };
         self.clearing = None;
         if ended.iter().all(Result::is_ok) {
@@ -85,7 +86,8 @@ impl Life<'_> {
             return;
         }
         for volume in std::mem::take(&mut self.departing) {
-            let ended: Option<Vec<_>> = shards.iter().map(|s| s.cleared(Some(volume))).collect();
+            let clear = Clear { volume: Some(volume), evict: true };
+            let ended: Option<Vec<_>> = shards.iter().map(|s| s.cleared(clear)).collect();
             match ended {
                 None => drop(self.departing.insert(volume)),
                 Some(ended) if ended.iter().all(Result::is_ok) => {

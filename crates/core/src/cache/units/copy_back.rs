@@ -276,8 +276,8 @@ impl WriteBack {
         result
     }
 
-    /// Copies the dirty data of a volume to its origin, and evicts its units if asked. If that fails, they may be admitted
-    /// again.
+    /// Copies the dirty data of a volume to its origin, and evicts its units if asked. A volume that cannot leave is admitted
+    /// again; a detach that fails is canceled by its caller, and only then units are admitted.
     pub(crate) async fn clear(&self, volume: u32, step: Step) -> Result<(), Errno> {
         let (table, cx) = (&self.units.table, &self.units.cx);
         let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
@@ -289,11 +289,8 @@ impl WriteBack {
             // Also of those that a miss evicted.
             result = result.and(self.evictions_end().await);
         }
-        if result.is_err() {
-            self.admits.set(true);
-            if step == Step::Leave {
-                table.reopen(volume, &units);
-            }
+        if result.is_err() && step == Step::Leave {
+            table.reopen(volume, &units);
         }
         result
     }
