@@ -38,7 +38,7 @@ fn whole_seconds(text: &str) -> Result<Nanos, String> {
 pub struct AttachArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// The flash device, as for serve --flash; none to take a volume that left the cache it shares into it again
+    /// The flash device, as for serve --flash; omit it to return a detached volume to its shared cache
     #[arg(value_name = "DEV")]
     pub flash: Option<DevSpec>,
     /// Flash bytes to use at most

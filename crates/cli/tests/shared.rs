@@ -162,6 +162,7 @@ fn each_volume_flushes_leaves_and_joins_by_itself() {
         three.ask("a", "detach").ok();
         three.ask("fast", "detach").ok();
         assert_eq!(three.status("a")["state"], "pass-through");
+        assert!(three.ask("a", "attach").err.contains("no flash device is attached"));
         let (flash, control) = (three.place.word("flash"), three.place.word("control-fast"));
         larder_says(&["attach", &flash, "--control", &control]).ok();
         assert_eq!(three.status("a")["state"], "caching");
@@ -252,7 +253,7 @@ fn a_missing_origin_is_missing_to_its_own_clients_only() {
         let (origin, away) = (three.place.path("origin-b"), three.place.path("away"));
         std::fs::rename(&origin, &away).unwrap();
         let refused = larder_says(&["serve", three.config.to_str().unwrap()]);
-        assert!(refused.err.contains("may be missing only after a start with it"), "{refused:?}");
+        assert!(refused.err.contains("the state file has no size of this origin"), "{refused:?}");
         std::fs::rename(&away, &origin).unwrap();
         let server = three.serve();
         NAMES.iter().for_each(|name| three.warm(name));

@@ -38,7 +38,10 @@ impl Cache {
     /// worker does not answer. Nothing is written to a device that is refused.
     pub fn attach(&self, flash: FlashDevice) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
-        self.attach_locked(flash)
+        self.attach_locked(flash)?;
+        // A flash that a user attaches is that of all volumes.
+        lock(&self.state).outside.clear();
+        Ok(())
     }
 
     /// As [`attach`](Self::attach), for the holder of the lock `change`.
@@ -51,7 +54,8 @@ impl Cache {
             )));
         }
         check_memory(self.memory(flash.plan.slots()).worst_bytes())?;
-        for part in self.parts.iter() {
+        // The block size of a missing origin is not known, and it has no clients until the next start.
+        for part in self.parts.iter().filter(|part| !part.origin.is_absent()) {
             let origin_block = part.origin.geometry().block_bytes;
             let blocks = flash.plan.check_blocks(origin_block, self.config.choices.write);
             blocks
@@ -210,10 +214,8 @@ impl Cache {
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept, Vec<u32>), VolumeError> {
         let (name, state) = (flash.device.name(), self.config.state.as_ref());
         let found = label_of(&flash.device)?;
-        if let Some(file) = state {
-            let labelled = if let Found::Label(label) = &found { Some(label.volume) } else { None };
-            file.take_earlier(labelled)?;
-        }
+        let labelled = if let Found::Label(label) = &found { Some(label.volume) } else { None };
+        self.take_earlier(labelled)?;
         match self.decide(flash, &found)? {
             Decision::Refused(why) => {
                 let refused = refused(&flash.device, &why);
@@ -238,9 +240,7 @@ impl Cache {
                 if loses_dirty {
                     tracing::warn!("flash {name}: its dirty data is dropped, as --format requires");
                 }
-                if let (Some(file), Found::Label(label)) = (state, &found) {
-                    file.give_up(label.volume)?;
-                }
+                labelled.map_or(Ok(()), |volume| self.note_formatted(volume))?;
                 // If another flash may hold dirty data, this one must not be written to.
                 self.mark_out_of_use()?;
                 if state.is_none() || !flash.plan.keeps_metadata() {

@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use larder_core::exec::DevId;
 use larder_core::shard::Clear;
 
 use super::cache::{Cache, lock};
@@ -20,8 +21,8 @@ use super::volume::Volume;
 const RENEWAL: Duration = Duration::from_secs(3600);
 
 impl Cache {
-    /// Copies dirty data from flash to the origins, and evicts if asked. It continues after `bound`; another call waits for it
-    /// again.
+    /// Copies dirty data from flash to the origins, and evicts if asked. It continues after `bound`, except that of a volume
+    /// that leaves; another call waits for it again.
     ///
     /// # Errors
     /// When a device fails, or `bound` is over.
@@ -43,9 +44,13 @@ impl Cache {
             }
             if Instant::now() > deadline {
                 return Err(VolumeError::TooSlow(format!(
-                    "{} units are dirty after {} s; copying them to the origin continues, and the same command waits for it",
+                    "not finished after {} s: {} dirty units left; {}",
+                    bound.as_secs(),
                     self.stats_of(clear.volume)?.units_dirty,
-                    bound.as_secs()
+                    match clear {
+                        Clear { volume: Some(_), evict: true } => "the volume stays in the cache",
+                        _ => "the copy continues; repeat the command to wait for it",
+                    }
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -54,61 +59,87 @@ impl Cache {
 
     /// Empties flash of the units of a volume that may be older than its origin, and permits to cache it.
     pub(super) fn renew(&self, volume: u32) -> Result<(), VolumeError> {
-        self.leave(volume, RENEWAL)?;
+        // If it fails, the volume does not join: the start fails.
+        self.clear(Clear { volume: Some(volume), evict: true }, RENEWAL)?;
         // A flash that failed meanwhile still has its units.
         if self.ask(|worker| worker.shard.cache_status().is_none())?.contains(&true) {
             return Ok(());
         }
         self.note_renewed(volume)?;
-        self.ask(move |worker| worker.shard.join(volume))?;
-        Ok(())
+        self.join(volume)
     }
 
-    fn leave(&self, volume: u32, bound: Duration) -> Result<(), VolumeError> {
-        self.clear(Clear { volume: Some(volume), evict: true }, bound)
+    /// Removes a volume's units; it stays in the cache if that fails.
+    pub(super) fn leave(&self, volume: u32, bound: Duration) -> Result<(), VolumeError> {
+        let left = self.clear(Clear { volume: Some(volume), evict: true }, bound);
+        left.or_else(|error| self.join(volume).and(Err(error)))
+    }
+
+    fn join(&self, volume: u32) -> Result<(), VolumeError> {
+        self.ask(move |worker| worker.shard.join(volume)).map(drop)
+    }
+
+    /// The flash that is in use.
+    fn flash_in_use(&self) -> Result<DevId, VolumeError> {
+        let none = || VolumeError::Refused("no flash device is attached".to_owned());
+        lock(&self.state).in_use().ok_or_else(none)
     }
 }
 
 impl Volume {
-    /// Takes the volume out of its cache: its dirty data is copied, its units leave, and it is served from its origin. A
-    /// volume that is alone detaches the flash.
+    /// Takes the volume out of its cache: its dirty data is copied, its units leave, and it is served from its origin, which
+    /// has all of its data durably. Commands to the other volumes do not wait for it.
     ///
     /// # Errors
     /// No flash is attached, or the volume is outside already; the origin fails, or it is not done within `bound`: the volume
     /// stays in the cache then.
     pub fn leave_cache(&self, bound: Duration) -> Result<(), VolumeError> {
+        let (began, number) = (Instant::now(), self.number());
+        let dev = self.begin_to_leave()?;
+        let left = self.cache().leave(number, bound);
+        let left = left.and_then(|()| self.flush_origin(bound.saturating_sub(began.elapsed())));
         let _change = lock(&self.change);
-        let name = self.name();
-        match &lock(&self.state).attached {
-            Some(attached) if !attached.leaving => {}
-            _ => return Err(VolumeError::Refused("no flash device is attached".to_owned())),
-        }
-        if lock(&self.state).outside.contains(&self.number()) {
-            return Err(VolumeError::Refused(format!(
-                "volume '{name}' has left its cache already"
-            )));
-        }
-        let number = self.number();
-        if let Err(error) = self.cache().leave(number, bound) {
-            self.ask(move |worker| worker.shard.join(number))?;
+        lock(&self.state).departing.remove(&number);
+        let left = left.and_then(|()| match self.cache().flash_in_use()? == dev {
+            true => Ok(()),
+            false => Err(VolumeError::Refused("another flash was attached meanwhile".to_owned())),
+        });
+        if let Err(error) = left {
+            self.cache().join(number)?;
             return Err(error);
         }
         lock(&self.state).outside.insert(number);
-        tracing::info!("volume '{name}' has left its cache; it is served from its origin");
+        tracing::info!("volume '{}' has left its cache; it is served from its origin", self.name());
         Ok(())
+    }
+
+    /// The flash that the volume is about to leave.
+    fn begin_to_leave(&self) -> Result<DevId, VolumeError> {
+        let _change = lock(&self.change);
+        let dev = self.cache().flash_in_use()?;
+        let (name, mut state) = (self.name(), lock(&self.state));
+        let refused = |why: &str| Err(VolumeError::Refused(format!("volume '{name}' {why}")));
+        if state.outside.contains(&self.number()) {
+            return refused("has left its cache already");
+        }
+        if !state.departing.insert(self.number()) {
+            return refused("is being detached by another command; wait for that one");
+        }
+        Ok(dev)
     }
 
     /// Takes the volume into its cache again.
     ///
     /// # Errors
-    /// It is in its cache.
+    /// No flash is attached, or the volume is in its cache.
     pub fn join_cache(&self) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
         let (name, number) = (self.name(), self.number());
+        self.cache().flash_in_use()?;
         if !lock(&self.state).outside.contains(&number) {
             return Err(VolumeError::Refused(format!("volume '{name}' is in its cache")));
         }
-        self.ask(move |worker| worker.shard.join(number))?;
+        self.cache().join(number)?;
         lock(&self.state).outside.remove(&number);
         tracing::info!("volume '{name}' is in its cache again");
         Ok(())

@@ -10,14 +10,21 @@ use larder_io::Device;
 use super::cache::{Cache, lock};
 use super::error::VolumeError;
 use super::part::Part;
-use super::state_file::StateFile;
+use super::state_file::{StateFile, Turn};
 use super::worker::Worker;
 
+/// The right to change records, in this process and among processes.
+struct Changing<'a> {
+    _turn: Turn,
+    _records: MutexGuard<'a, ()>,
+}
+
 impl Cache {
-    /// The state file, and the right to change it: workers and commands change it at any time.
-    fn records(&self) -> Option<(&StateFile, MutexGuard<'_, ()>)> {
-        let file = self.config.state.as_ref()?;
-        Some((file, lock(&self.records)))
+    /// The state file, and the right to change it: workers, commands and other processes change records at any time.
+    fn records(&self) -> Result<Option<(&StateFile, Changing<'_>)>, VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(None) };
+        let records = lock(&self.records);
+        Ok(Some((file, Changing { _turn: file.turn()?, _records: records })))
     }
 
     /// Records that only this flash may be used for the origins. What it has of the `stale` volumes may not be used yet.
@@ -27,7 +34,7 @@ impl Cache {
         kept: &Kept,
         stale: &[u32],
     ) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         file.put_out_of_use(Some(volume))?;
         let earlier = file.load()?;
         let places = file.origins();
@@ -50,7 +57,7 @@ impl Cache {
 
     /// Records that the flash has nothing of this volume that is older than its origin.
     pub(super) fn note_renewed(&self, number: u32) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         match file.load()? {
             Some(record) if record.in_use => file.store(&record.using(number)),
             _ => Ok(()),
@@ -66,7 +73,7 @@ impl Cache {
 
     /// Records that the recovery of this page log ignores these pages, and no others.
     pub(super) fn note_ignored(&self, log: u32, pages: &[Range<u64>]) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         match file.load()? {
             Some(record) => file.store(&record.ignoring(log, pages)),
             None => Err(VolumeError::Refused(format!(
@@ -78,7 +85,7 @@ impl Cache {
 
     /// Records that the recovery of every page log ignores nothing: the logs began again.
     pub(super) fn note_nothing_ignored(&self) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         match file.load()? {
             Some(record) if !record.ignored.is_empty() => file.store(&record.ignoring_nothing()),
             _ => Ok(()),
@@ -89,7 +96,7 @@ impl Cache {
     pub(super) fn note_opened(&self, volume: u64) -> Result<(), VolumeError> {
         let generation = |worker: &mut Worker| Some(worker.shard.cache_status()?.reached.0);
         let generations = self.ask(generation)?.into_iter().collect::<Option<Vec<_>>>();
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         match (file.load()?, generations) {
             (Some(record), Some(generations)) if record.in_use && record.names(volume) => {
                 file.store(&record.opened(&generations, self.config.choices.write))
@@ -103,13 +110,25 @@ impl Cache {
     /// # Errors
     /// When the state file cannot be written.
     pub fn mark_out_of_use(&self) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         file.put_out_of_use(None)
+    }
+
+    /// Records that a flash of another cache, which is about to be formatted, holds nothing.
+    pub(super) fn note_formatted(&self, volume: u64) -> Result<(), VolumeError> {
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
+        file.give_up(volume)
+    }
+
+    /// Moves the file of an earlier version to the path of this cache.
+    pub(super) fn take_earlier(&self, volume: Option<u64>) -> Result<(), VolumeError> {
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
+        file.take_earlier(volume)
     }
 
     /// Records that flash holds no dirty data.
     pub(super) fn note_cleaned(&self) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         match file.load()? {
             Some(record) if record.dirty => file.store(&record.cleaned()),
             _ => Ok(()),
@@ -119,7 +138,7 @@ impl Cache {
     /// Records a clean stop; `flushed`: whether each origin has all acknowledged writes durably. Without an attached flash, or
     /// after the loss of a worker, the record stays as it is.
     pub(super) fn note_stopped(&self, flushed: &[bool]) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records() else { return Ok(()) };
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
         let left = lock(&self.left);
         if left.len() < self.mailboxes.len() {
             return Ok(());

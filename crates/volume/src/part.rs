@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What belongs to one volume of a cache, and is shared by its workers and its fronts.
+//! The state of one volume of a cache that its workers and its front-ends share.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::overlaps::Overlaps;
 use super::peer::RESERVED;
 use super::seat::Seats;
 
-/// What belongs to one volume, see the module.
+/// The state of one volume, see the module.
 pub(crate) struct Part {
     pub name: String,
     pub origin: Device,
@@ -72,7 +72,7 @@ impl Part {
 }
 
 /// The alarm of an origin that the start did not find.
-const MISSING: &str = "the origin was missing at the start: the volume has no clients until it is there and the server is restarted";
+const MISSING: &str = "the origin was missing at the start: the server rejects clients of this volume; connect the origin and restart the server";
 
 /// The alarm of a remote origin whose connection broke.
 const LOST_WRITES: &str = "the origin's server had acknowledged writes that were not flushed and may have lost them: every FLUSH fails until the volume is restarted";

@@ -21,6 +21,8 @@ use super::returned::{LONGEST_REST, Returned};
 
 /// How often the thread checks whether the volume has ended.
 const TURN: Duration = Duration::from_millis(100);
+/// How long a volume may take to leave a flash that has just returned, and is all but empty.
+const LEAVE_BOUND: Duration = Duration::from_secs(10);
 
 impl Cache {
     /// Begins to try the device that failed and was released.
@@ -72,9 +74,22 @@ impl Cache {
         match tried {
             Ok(()) => {
                 tracing::info!("flash {name} works again, and is used from cold");
+                self.leave_again();
                 false
             }
             Err(error) => self.is_tried_again(&name, &error),
+        }
+    }
+
+    /// The volumes that an operator had taken out of the cache leave the flash that returned.
+    fn leave_again(&self) {
+        let outside = lock(&self.state).outside.clone();
+        for volume in outside {
+            if let Err(error) = self.leave(volume, LEAVE_BOUND) {
+                let name = &self.parts[volume as usize].name;
+                tracing::warn!("volume '{name}' is in its cache again, with the flash: {error}");
+                lock(&self.state).outside.remove(&volume);
+            }
         }
     }
 

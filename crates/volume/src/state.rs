@@ -48,7 +48,9 @@ pub(crate) struct State {
     pub origin_refuses: BTreeMap<u32, Errno>,
     /// The operation in which the origin of a volume failed permanently.
     pub origin_alarms: BTreeMap<u32, String>,
-    /// Volumes that were taken out of the cache.
+    /// Volumes that are leaving the cache.
+    pub departing: BTreeSet<u32>,
+    /// Volumes that have left the cache.
     pub outside: BTreeSet<u32>,
 }
 
@@ -56,8 +58,6 @@ impl State {
     pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
         self.forgive();
         self.refused = None;
-        // A flash that is attached is that of all volumes.
-        self.outside.clear();
         let (leaving, waiting) = (false, workers);
         let opening = if matches!(flash.plan, Plan::Logs(_)) { workers } else { 0 };
         self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
@@ -88,6 +88,11 @@ impl State {
     /// Why a page log cannot be used.
     pub fn log_refused(&self, dev: DevId) -> Option<String> {
         self.refused.as_ref().filter(|(of, _)| *of == dev).map(|(_, why)| why.clone())
+    }
+
+    /// The device that is in use.
+    pub fn in_use(&self) -> Option<DevId> {
+        self.attached.as_ref().filter(|attached| !attached.leaving).map(|attached| attached.dev)
     }
 
     /// Detaches the device. Returns its number and name, if there is one. If it has page logs that would still count as

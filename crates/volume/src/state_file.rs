@@ -19,7 +19,11 @@
 //! that another user can write is as one that cannot be parsed. A file that another user owns is never read: it blocks
 //! only the volume of its name. New files give no access to other users.
 //!
+//! Processes change the records of a directory in turns (`state_file/turn.rs`).
+//!
 //! Why a file and not a place on the origin: all bytes of the origin belong to the client.
+
+mod turn;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -33,6 +37,7 @@ use larder_core::format::{FORMAT, FORMAT_SHARED, OriginPlace, StateRecord, super
 use larder_private::{Directory, Refuse, check, is_refusal};
 use rustix::fs::{FileType, Mode, OFlags};
 
+pub(crate) use self::turn::Turn;
 use super::error::VolumeError;
 
 /// The most bytes of a state file. One of 64 workers has 5 KiB.

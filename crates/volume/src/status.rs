@@ -79,7 +79,7 @@ pub struct Member {
     pub files: Vec<PathBuf>,
 }
 
-/// What works in a state and what an administrator should do.
+/// What works in a state, and what an administrator should do.
 fn advice(word: &str, state: &State, origin_failed: bool) -> Option<&'static str> {
     if origin_failed {
         return Some("reads and writes work, no FLUSH succeeds; check the origin, then restart");
@@ -102,7 +102,9 @@ fn advice(word: &str, state: &State, origin_failed: bool) -> Option<&'static str
             "clients are served from the origin, nothing is lost; replace the flash: larder attach DEV",
         ),
         "outside" => Some("clients are served from the origin; to cache again: larder attach"),
-        "missing" => Some("connect the origin, then restart the server; flash keeps what it has"),
+        "missing" => {
+            Some("connect the origin, then restart the server; flash keeps its cached data")
+        }
         "pass-through" => Some("clients are served from the origin; to cache: larder attach DEV"),
         "suspended" => Some("flash is bypassed until it answers; check it if this recurs"),
         "detaching" => Some("clients are served from the origin; flash is closed when it is idle"),

@@ -119,10 +119,7 @@ fn shared(served: &[Served]) -> Vec<(&Listen, Vec<Sharer<'_>>)> {
             let Listen { grant, spec } = listen;
             // A file or a device needs a volume at once; clients of a socket are refused by its name.
             if is_missing && matches!(spec, ListenSpec::Fuse(_) | ListenSpec::Ublk(_)) {
-                tracing::warn!(
-                    "{}: {spec} is not there while its origin is missing",
-                    s.plan.title()
-                );
+                tracing::warn!("{}: {spec} is not offered: the origin is missing", s.plan.title());
                 continue;
             }
             let same = |(known, _): &&mut (&Listen, _)| known.spec == *spec;

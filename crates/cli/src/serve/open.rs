@@ -234,7 +234,7 @@ fn open_origin(
             Ok(Device::absent(origin, recorded.origin_bytes))
         }
         None => Err(anyhow::Error::from(error)
-            .context("it may be missing only after a start with it, which records its size")),
+            .context("`may_be_missing`: the state file has no size of this origin; start once with the origin connected")),
     }
 }
 

@@ -51,13 +51,15 @@ impl Current {
     }
 
     async fn clear_once(&self, volume: u32, step: Step) -> Result<(), Errno> {
+        let joined = self.detaching.joined(volume);
+        let has_joined = || self.detaching.joined(volume) != joined;
         match self.get() {
             Cache::PassThrough => Ok(()),
             Cache::Clean(clean) => match step {
-                Step::Leave => clean.units.leave(volume).await,
+                Step::Leave => clean.units.leave(volume, &has_joined).await,
                 Step::Copy | Step::Evict => Ok(()),
             },
-            Cache::WriteBack(cache) => cache.clear(volume, step).await,
+            Cache::WriteBack(cache) => cache.clear(volume, step, &has_joined).await,
             Cache::Log(_) => match self.opened().await? {
                 Some(open) => open.clear(step != Step::Copy, &self.detaching.hold_back).await,
                 None => Ok(()),
@@ -65,8 +67,9 @@ impl Current {
         }
     }
 
-    /// A volume that left may have slots again, unless its origin cannot be flushed.
+    /// A volume that left may have slots again, unless its origin cannot be flushed. A leave in progress ends.
     pub(crate) fn join(&self, volume: u32) {
+        self.detaching.join(volume);
         if self.cx.origins.of(volume).flush_failed().is_some() {
             return;
         }

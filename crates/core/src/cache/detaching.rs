@@ -56,6 +56,8 @@ struct Clearing {
     /// The result of the last step, and that of the last one that evicts.
     copied: Cell<Result<(), Errno>>,
     evicted: Cell<Result<(), Errno>>,
+    /// How often the volume joined.
+    joined: Cell<u32>,
 }
 
 impl Detaching {
@@ -65,6 +67,7 @@ impl Detaching {
             requested: Cell::new(None),
             copied: Cell::new(Ok(())),
             evicted: Cell::new(Ok(())),
+            joined: Cell::new(0),
         };
         Self {
             updating: Cell::new(false),
@@ -110,10 +113,27 @@ impl Detaching {
         self.each[volume as usize].requested.take()
     }
 
-    /// A step for a volume has ended. What is requested behind one that failed fails too.
+    /// The volume joins: a leave that is requested or in progress ends.
+    pub(crate) fn join(&self, volume: u32) {
+        let of = &self.each[volume as usize];
+        of.joined.set(of.joined.get().wrapping_add(1));
+        if of.requested.get() == Some(Step::Leave) {
+            let rest = if self.leaving.get() { Step::Evict } else { Step::Copy };
+            of.requested.set(Some(rest));
+        }
+    }
+
+    /// How often the volume joined. A leave ends if that changes.
+    pub(crate) fn joined(&self, volume: u32) -> u32 {
+        self.each[volume as usize].joined.get()
+    }
+
+    /// A step for a volume has ended. What is requested behind one that failed fails too, but not behind a leave that a join
+    /// ended.
     pub(crate) fn did(&self, volume: u32, step: Step, result: Result<(), Errno>) {
         let of = &self.each[volume as usize];
-        let discarded = if result.is_err() { of.requested.take() } else { None };
+        let failed = result.is_err_and(|errno| errno != Errno::ECANCELED);
+        let discarded = if failed { of.requested.take() } else { None };
         of.copied.set(result);
         if discarded.max(Some(step)) >= Some(Step::Evict) {
             of.evicted.set(result);
@@ -201,6 +221,28 @@ mod tests {
         assert_eq!((detaching.cleared(ALL), detaching.stopped.get()), (Some(FAILED), false));
         detaching.request(ALL);
         end(&detaching, 0, Ok(()));
+        assert_eq!((detaching.cleared(ALL), detaching.stopped.get()), (Some(Ok(())), true));
+    }
+
+    #[test]
+    fn a_join_ends_a_leave_and_nothing_else() {
+        const LEAVE: Clear = Clear { volume: Some(0), evict: true };
+        let detaching = Detaching::of(1);
+        detaching.request(LEAVE);
+        assert_eq!((detaching.next(0), detaching.joined(0)), (Some(Step::Leave), 0));
+        detaching.request(LEAVE);
+        detaching.join(0);
+        assert_eq!(detaching.joined(0), 1);
+        detaching.did(0, Step::Leave, Err(Errno::ECANCELED));
+        assert_eq!(detaching.next(0), Some(Step::Copy), "a flush may wait for it");
+        // A detach of the flash waits for it too.
+        detaching.request(LEAVE);
+        detaching.request(ALL);
+        detaching.join(0);
+        detaching.did(0, Step::Copy, Ok(()));
+        assert_eq!(detaching.next(0), Some(Step::Evict));
+        detaching.did(0, Step::Evict, Ok(()));
+        detaching.ended(0);
         assert_eq!((detaching.cleared(ALL), detaching.stopped.get()), (Some(Ok(())), true));
     }
 

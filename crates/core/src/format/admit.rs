@@ -186,13 +186,23 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     let vouches = asked.wishes.adopted && state.dirty;
     let (mut vouched, mut stale) = (None, Vec::new());
     for ((number, recorded), origin) in (0..).zip(&state.origins).zip(asked.origins) {
+        // Dirty data of the one would be copied to the other.
+        let is_of_other = || {
+            let place = origin.place?;
+            let others = (0..).zip(&state.origins).filter(|(other, _)| *other != number);
+            let other = others.map(|(_, other)| other).find(|other| other.is_at(place))?;
+            Some(WhyCold::OriginOfOther { volume: other.name.clone() })
+        };
+        let vouches = vouches && is_of_other().is_none();
         match fits_origin(recorded, origin, vouches) {
             Ok(new) => vouched = vouched.or(new),
+            // What the flash has of an origin that is out of use is never dirty.
+            Err(why) if state.dirty && recorded.in_use => return Err(is_of_other().unwrap_or(why)),
             Err(why) => stale.push((number, why)),
         }
     }
-    // What is dirty of one origin cannot be dropped, and without any origin nothing is left.
-    if state.dirty || stale.len() == state.origins.len() {
+    // Without any origin nothing is left.
+    if stale.len() == state.origins.len() {
         stale.drain(..).next().map_or(Ok(()), |(_, why)| Err(why))?;
     }
     let warm = read(label, asked, flash, vouched)?;

@@ -191,11 +191,19 @@ impl OriginRecord {
         Self { in_use: false, ..self }
     }
 
-    /// Whether it is the origin at this place.
+    /// Whether it is the origin at this place. Links decide if both have one: after a restart of the machine another device
+    /// may have its path.
     #[must_use]
     pub fn is_at(&self, place: &OriginPlace) -> bool {
-        self.origin == place.resolved
-            || self.origin_link.is_some() && self.origin_link == place.link
+        match (&self.origin_link, &place.link) {
+            (Some(recorded), Some(link)) => recorded == link,
+            _ => self.origin == place.resolved,
+        }
+    }
+
+    /// Whether it may be the origin at this place.
+    fn may_be_at(&self, place: &OriginPlace) -> bool {
+        self.origin == place.resolved || self.is_at(place)
     }
 }
 
@@ -358,7 +366,7 @@ pub fn superseded<T>(
     origins: &[OriginPlace],
     keeps: Option<u64>,
 ) -> Result<Vec<Placed<T>>, Box<Placed<T>>> {
-    let is_ours = |of: &OriginRecord| origins.iter().any(|place| of.is_at(place));
+    let is_ours = |of: &OriginRecord| origins.iter().any(|place| of.may_be_at(place));
     let mut superseded = Vec::new();
     for (place, record) in records {
         let is_own = own(&place);

@@ -46,6 +46,12 @@ pub enum WhyCold {
         /// That origin's path or address.
         recorded: String,
     },
+    /// The state record has this origin as that of another volume.
+    #[error("the state file records the origin as that of the volume '{volume}'")]
+    OriginOfOther {
+        /// That volume's name.
+        volume: Box<str>,
+    },
     /// The state record has another number of volumes.
     #[error("the state file records it for the origins {recorded}")]
     OtherVolumes {

@@ -117,12 +117,12 @@ impl Case {
         let mut case = Self::of(kind);
         let others = ["/lun/1", "/lun/2"].map(|at| (ORIGIN, place(at)));
         case.record(|record| {
-            let of = |(facts, place): &(OriginFacts, OriginPlace)| OriginRecord {
+            let of = |(name, (facts, place)): (&str, &(OriginFacts, OriginPlace))| OriginRecord {
                 origin_mtime_ns: facts.modified_ns,
-                ..OriginRecord::new("", place, facts.bytes)
+                ..OriginRecord::new(name, place, facts.bytes)
             };
             record.format = FORMAT_SHARED;
-            record.origins.extend(others.iter().map(of));
+            record.origins.extend(["second", "third"].into_iter().zip(&others).map(of));
         });
         case.others = others.into();
         case

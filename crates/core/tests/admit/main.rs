@@ -152,6 +152,21 @@ fn decisions_by_the_place_of_the_origin() {
             "warm, the user vouches for its place",
         ),
         (
+            "another link in /dev to the same path",
+            "sce",
+            |c| {
+                c.place.link = Some("/dev/disk/by-id/other".into());
+                c.record(|r| r.origins[0].origin_link = Some("/dev/disk/by-id/san".into()));
+            },
+            "cold: the state file records it for the origin /san",
+        ),
+        (
+            "a link in /dev to the same path, by a record without one",
+            "sce",
+            |c| c.place.link = Some("/dev/disk/by-id/san".into()),
+            "warm",
+        ),
+        (
             "the same link in /dev to another path",
             "sce prwc face",
             |c| {
@@ -460,6 +475,23 @@ fn decisions_about_several_volumes() {
     assert!(all.starts_with("cold: it was detached"), "{all}");
     let fewer = volumes("sce", |c| drop(c.others.pop()));
     assert_eq!(fewer, "cold: the state file records it for the origins /san, /lun/1, /lun/2");
+    // Two origins were exchanged: the user's word does not make the one's dirty data that of the other.
+    let exchanged = volumes("prwc", |c| {
+        c.record(|r| r.dirty = true);
+        c.wishes = ADOPTED;
+        c.others.reverse();
+    });
+    assert!(exchanged.contains("records the origin as that of the volume 'third'"), "{exchanged}");
+    let moved = volumes("prwc", |c| {
+        c.record(|r| r.dirty = true);
+        c.wishes = ADOPTED;
+        c.others[1].1 = place("/moved");
+    });
+    assert_eq!(moved, "warm, the user vouches for its place");
+    // A crash came before everything of the first had left: nothing of it is dirty.
+    let crashed: fn(&mut Case) = |c| c.record(|r| (r.dirty, r.origins[0].in_use) = (true, false));
+    let renewed = volumes("prwc", crashed);
+    assert!(renewed.starts_with("warm; of 0: it was detached"), "{renewed}");
     let other_order = volumes("sce", |c| c.others.reverse());
     assert!(other_order.starts_with("warm; of 1: the state file records it for"), "{other_order}");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands of a control socket, for a volume or for a cache that several volumes share.
 //!
-//! A volume that shares its cache leaves it by `detach` and joins it by `attach` without a device. Flash devices are attached
+//! A volume that shares its cache leaves it with `detach` and joins it with `attach` without a device. Flash devices are attached
 //! and detached at the socket of the cache.
 
 use std::os::unix::net::UnixStream;
@@ -132,7 +132,7 @@ impl Target {
 
     fn join(&self) -> Result<Value, VolumeError> {
         let Some(volume) = self.one_of_several() else {
-            let why = "which flash device is missing; accepted: larder attach DEV";
+            let why = "no flash device given; accepted: larder attach DEV";
             return Err(VolumeError::Usage(why.to_owned()));
         };
         volume.join_cache()?;

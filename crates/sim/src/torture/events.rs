@@ -69,9 +69,9 @@ impl Life<'_> {
         self.world.shards().iter().for_each(|shard| shard.clear(clear));
     }
 
-    /// A volume that has left is cached again.
+    /// A volume that has left, or is leaving, is cached again.
     pub(super) fn return_to_cache(&mut self, volume: u32) {
-        if self.outside.remove(&volume) {
+        if self.outside.remove(&volume) || self.departing.remove(&volume) {
             self.world.shards().iter().for_each(|shard| shard.join(volume));
         }
     }

@@ -10,19 +10,19 @@ use crate::serve::args::ServeArgs;
 use crate::setting::BadSetting;
 use crate::units::ratio;
 
-/// Keys of a volume that shares a cache with others. They are no flags, since flags name one volume.
+/// Keys of a volume that shares a cache with others. They have no command-line flag, since flags describe one volume.
 #[derive(Args, Clone, Debug)]
 pub struct MemberArgs {
     /// The cache that the volume shares, which a table [cache.NAME] describes
     #[arg(long, value_name = "NAME")]
     pub cache: Option<String>,
-    /// Slots that no other volume takes from it, as a share of all
+    /// Slots reserved for this volume, as a share of all
     #[arg(long, value_parser = ratio, default_value = "0%", value_name = "SHARE")]
     pub least: f64,
-    /// Slots that it takes at most, as a share of all
+    /// Most slots that this volume may use, as a share of all
     #[arg(long, value_parser = ratio, default_value = "100%", value_name = "SHARE")]
     pub most: f64,
-    /// Start without the volume if its origin is missing; flash keeps what it has of it
+    /// Start without the volume if its origin is missing; flash keeps its cached data
     #[arg(long)]
     pub may_be_missing: bool,
 }
@@ -32,21 +32,17 @@ impl MemberArgs {
     pub fn share(&self) -> Result<Share, BadSetting> {
         let Self { least, most, .. } = *self;
         if least > most {
-            let why = "is above most; accepted: at most that";
-            return Err(BadSetting::of("least", format!("{}%", least * 100.0), why));
+            let why = format!("is above most; accepted: up to {:.0}%", most * 100.0);
+            return Err(BadSetting::of("least", format!("{:.0}%", least * 100.0), &why));
         }
         Ok(Share { least, most })
     }
 }
 
-/// Keys of [`MemberArgs`] that need a shared cache.
+/// Keys of [`MemberArgs`].
 pub(super) const MEMBER: &[&str] = &["cache", "least", "most", "may_be_missing"];
-/// Keys of a volume that shares a cache: all others are of its cache.
-pub(super) const OF_VOLUMES: &[&str] = &[
-    "cache",
-    "least",
-    "most",
-    "may_be_missing",
+/// Further keys of a volume that shares a cache. All others are of its cache.
+const OF_VOLUMES: &[&str] = &[
     "origin",
     "listen",
     "listen_mode",
@@ -60,6 +56,11 @@ pub(super) const OF_VOLUMES: &[&str] = &[
     "control_group",
     "name",
 ];
+/// Whether a key is that of a volume that shares a cache.
+pub(super) fn is_of_volume(key: &str) -> bool {
+    MEMBER.contains(&key) || OF_VOLUMES.contains(&key)
+}
+
 /// Of those, keys of a cache too.
 pub(super) const FOR_CACHES_TOO: &[&str] = &["control", "control_group", "name"];
 

@@ -11,7 +11,7 @@
 //! of the process are accepted, since another flag does not name its volume.
 //!
 //! `[cache.NAME]` begins a cache that the volumes with `cache = "NAME"` share. Each key belongs to either the cache or its
-//! volumes ([`OF_VOLUMES`](keys::OF_VOLUMES)).
+//! volumes ([`is_of_volume`](keys::is_of_volume)).
 //!
 //! Why not `serde` on the same struct: defaults, values with units and what is required would be
 //! defined twice, and serde's errors name neither line nor key.

@@ -75,10 +75,7 @@ pub(super) fn not_shared(path: &Path, plan: &Plan) -> Result<(), ConfigError> {
         Some(given) => Err(ConfigError::Line {
             path: path.to_owned(),
             line: given.line.unwrap_or_default(),
-            what: format!(
-                "{}: is for a volume that shares a cache; accepted in [volume.NAME], with cache = \"NAME\"",
-                given.key
-            ),
+            what: format!("{}: needs `cache = \"NAME\"` in the same [volume.NAME]", given.key),
         }),
     }
 }

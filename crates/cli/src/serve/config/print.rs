@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction};
 use toml::Value;
 
 use super::super::open::{Preset, state_file};
-use super::keys::{COMMAND_LINE, MEMBER, OF_VOLUMES, PROCESS, command};
+use super::keys::{COMMAND_LINE, MEMBER, PROCESS, command, is_of_volume};
 use super::plan::Plan;
 use crate::choices::{self, choices};
 use crate::control::default_control;
@@ -34,11 +34,11 @@ pub fn print(plans: &[Plan]) -> Result<String> {
             continue;
         }
         text += &format!("\n[cache.{name}]\n");
-        let of_volumes = |key: &str| OF_VOLUMES.contains(&key) && key != "control_group";
+        let of_volumes = |key: &str| is_of_volume(key) && key != "control_group";
         text += &lines(plan, |key| own(key) && !of_volumes(key) || key == "control")?;
         for volume in plan.volumes() {
             text += &format!("\n[volume.{}]\n", Value::from(volume.args.name.clone()));
-            text += &lines(volume, |key| OF_VOLUMES.contains(&key) && key != "name")?;
+            text += &lines(volume, |key| is_of_volume(key) && key != "name")?;
         }
     }
     Ok(text.trim_end().to_owned())

@@ -2,14 +2,14 @@
 //! The tables of a configuration file as caches: `[volume.NAME]` with a cache of its own, and `[cache.NAME]` with the volumes
 //! that share it.
 //!
-//! Names are those of sockets and state files, so that of a cache differs from those of all volumes.
+//! Names become those of sockets and state files, so a cache and a volume must not have the same name.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
 
-use super::keys::{FOR_CACHES_TOO, Given, OF_VOLUMES};
+use super::keys::{FOR_CACHES_TOO, Given, is_of_volume};
 use super::plan::{ConfigError, Plan, not_shared, over, plan};
 use super::toml::{File, Table};
 
@@ -40,9 +40,7 @@ pub(super) fn group(path: &Path, file: &File, flags: &[Given]) -> Result<Vec<Pla
             };
             return Err(line(at, format!("cache: got {name}; accepted: {accepted}")));
         };
-        if let Some(other) =
-            table.keys.iter().find(|given| !OF_VOLUMES.contains(&given.key.as_str()))
-        {
+        if let Some(other) = table.keys.iter().find(|given| !is_of_volume(&given.key)) {
             let what = format!("{}: belongs to the cache: write it into [cache.{name}]", other.key);
             return Err(line(other.line.unwrap_or(table.line), what));
         }
@@ -65,7 +63,7 @@ pub(super) fn group(path: &Path, file: &File, flags: &[Given]) -> Result<Vec<Pla
     Ok(plans)
 }
 
-/// What volumes have at least is no more than all.
+/// The sum of the slots that are reserved for volumes is not above all of them.
 fn shares(plan: &Plan, line: &impl Fn(usize, String) -> anyhow::Error) -> Result<()> {
     let sum: f64 = plan.sharers.iter().map(|volume| volume.member.least).sum();
     if sum <= 1.0 + 1e-9 {
@@ -73,7 +71,7 @@ fn shares(plan: &Plan, line: &impl Fn(usize, String) -> anyhow::Error) -> Result
     }
     let at = plan.origin.as_ref().and_then(|(_, given)| given.iter().find_map(|given| given.line));
     let what = format!(
-        "{}: its volumes have at least {:.0}% together; accepted: least up to 100% in sum",
+        "{}: the sum of `least` is {:.0}%; accepted: up to 100%",
         plan.title(),
         sum * 100.0
     );
@@ -94,7 +92,7 @@ fn volume(
 ) -> Result<Plan> {
     let given = |key: &str| file.top.iter().chain(&table.keys).any(|given| given.key == key);
     let shares = given("cache");
-    let is_its = |given: &&Given| !shares || OF_VOLUMES.contains(&given.key.as_str());
+    let is_its = |given: &&Given| !shares || is_of_volume(&given.key);
     let top: Vec<Given> = file.top.iter().filter(is_its).cloned().collect();
     let all = over(&over(&over(&top, &table.keys), &named(table)), flags);
     plan(path, all, several).map_err(|error| error.of_table(table).into())
@@ -109,7 +107,7 @@ fn cache_of(
 ) -> Result<Plan> {
     let is_its = |given: &&Given| {
         let key = given.key.as_str();
-        !OF_VOLUMES.contains(&key) || FOR_CACHES_TOO.contains(&key)
+        !is_of_volume(key) || FOR_CACHES_TOO.contains(&key)
     };
     let top: Vec<Given> = file.top.iter().filter(is_its).cloned().collect();
     let mut all = over(&over(&over(&top, &table.keys), &named(table)), flags);

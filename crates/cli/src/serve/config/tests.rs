@@ -342,15 +342,19 @@ fn errors_of_shared_caches_name_the_line() {
             "unit = 4096",
             "FILE:17: unit: belongs to the cache: write it into [cache.fast]",
         ),
-        ("most = 0.5", "least = 0.9", "together; accepted: least up to 100% in sum"),
+        ("most = 0.5", "least = 0.9", "the sum of `least` is 110%; accepted: up to 100%"),
         ("most = 0.5", "most = 2", "FILE:17: most: got '2'"),
-        ("least = \"20%\"", "most = 0\nleast = 1", "least: got 100%, is above most"),
+        (
+            "least = \"20%\"",
+            "most = 0\nleast = 1",
+            "least: got 100%, is above most; accepted: up to 0%",
+        ),
         ("flash = ", "origin = ", "FILE:5: origin: belongs to a volume"),
         ("flash = ", "client_memory = ", "FILE:5: client_memory: belongs to the process"),
         (
             "[volume.own]",
             "[volume.own]\nleast = 0",
-            "FILE:12: least: is for a volume that shares a cache",
+            "FILE:12: least: needs `cache = \"NAME\"` in the same [volume.NAME]",
         ),
         ("[volume.own]", "[cache.idle]\n[volume.own]", "FILE:11: cache 'idle': no volume has"),
         ("origin = \"mem:16MiB\"", "", "FILE:13: [volume.a]: missing keys"),
@@ -359,5 +363,5 @@ fn errors_of_shared_caches_name_the_line() {
         assert!(found.contains(expected), "{found}");
     }
     let lone = error("origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\nmost = 1\n", &[]);
-    assert!(lone.starts_with("FILE:3: most: is for a volume that shares"), "{lone}");
+    assert!(lone.starts_with("FILE:3: most: needs `cache = "), "{lone}");
 }

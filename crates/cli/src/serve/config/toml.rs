@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, Command};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{COMMAND_LINE, FOR_CACHES_TOO, Given, OF_VOLUMES, PROCESS};
+use super::keys::{COMMAND_LINE, FOR_CACHES_TOO, Given, PROCESS, is_of_volume};
 use crate::usage::nearest;
 
 /// The longest file. It bounds the read where the path names a device by mistake.
@@ -115,7 +115,7 @@ impl Source<'_> {
                         "belongs to the process: write it before the first table".to_owned()
                     }
                     _ if kind == "cache"
-                        && OF_VOLUMES.contains(&key)
+                        && is_of_volume(key)
                         && !FOR_CACHES_TOO.contains(&key) =>
                     {
                         "belongs to a volume: write it into [volume.NAME], or before the first table"

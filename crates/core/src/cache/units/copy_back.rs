@@ -271,36 +271,53 @@ impl WriteBack {
     pub(super) async fn clear_all(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for volume in 0..self.units.cx.origins.volumes.count() {
-            result = result.and(self.clear(volume, Step::Copy).await);
+            result = result.and(self.clear(volume, Step::Copy, &|| false).await);
         }
         result
     }
 
     /// Copies the dirty data of a volume to its origin, and evicts its units if asked. A volume that cannot leave is admitted
     /// again; a detach that fails is canceled by its caller, and only then units are admitted.
-    pub(crate) async fn clear(&self, volume: u32, step: Step) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// Of a device. A leave ends when the volume has joined again (`ECANCELED`).
+    pub(crate) async fn clear(
+        &self,
+        volume: u32,
+        step: Step,
+        has_joined: &dyn Fn() -> bool,
+    ) -> Result<(), Errno> {
         let (table, cx) = (&self.units.table, &self.units.cx);
         let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
         if step == Step::Leave && !mutant::is_active("left-volume-admitted") {
             table.close(volume, units.clone());
         }
-        let mut result = self.clear_units(&units, step != Step::Copy).await;
+        let ends = || step == Step::Leave && has_joined();
+        let mut result = self.clear_units(&units, step != Step::Copy, &ends).await;
         if step == Step::Leave && !mutant::is_active("left-before-durable") {
             // Also of those that a miss evicted.
             result = result.and(self.evictions_end().await);
         }
-        if result.is_err() && step == Step::Leave {
+        if result.is_err() && step == Step::Leave && !has_joined() {
             table.reopen(volume, &units);
         }
         result
     }
 
-    async fn clear_units(&self, units: &Range<u32>, evict: bool) -> Result<(), Errno> {
+    async fn clear_units(
+        &self,
+        units: &Range<u32>,
+        evict: bool,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<(), Errno> {
         let (table, cx) = (&self.units.table, &self.units.cx);
         let batch_bytes = BATCH_BYTES / u64::from(cx.origins.volumes.count());
         let batch = (batch_bytes / cx.shape.unit_bytes).clamp(1, BATCH) as usize;
         let (mut next, mut result) = (0, Ok(()));
         while next < table.slots() {
+            if ends() {
+                return Err(Errno::ECANCELED);
+            }
             let slots = match evict {
                 true => table.slots_of(units, next, batch),
                 false => self.dirty_slots_of(units, next, batch),

@@ -5,7 +5,7 @@
 //! that changes its origin afterwards makes nothing on flash stale.
 //!
 //! Units leave a few at a time, each as pins permit, and the next ones after the records of these are durable: the records of
-//! all of them might not fit into the log.
+//! all of them might not fit into the log. Slots are passed in their order, and again while some were pinned.
 
 use super::unit_cache::UnitCache;
 use crate::exec::MILLISECOND;
@@ -20,32 +20,41 @@ impl<J: Journal> UnitCache<J> {
     /// A volume leaves.
     ///
     /// # Errors
-    /// A record cannot be written.
-    pub(crate) async fn leave(&self, volume: u32) -> Result<(), Errno> {
+    /// A record cannot be written, or it has joined again (`ECANCELED`).
+    pub(crate) async fn leave(
+        &self,
+        volume: u32,
+        has_joined: &dyn Fn() -> bool,
+    ) -> Result<(), Errno> {
         let (table, cx) = (&self.table, &self.cx);
         let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
         if !mutant::is_active("left-volume-admitted") {
             table.close(volume, units.clone());
         }
-        loop {
-            let more = table.remove_singles(&units, TOGETHER);
+        let (mut next, mut pinned, mut singles) = (0, false, true);
+        while !has_joined() {
+            singles = singles && table.remove_singles(&units, TOGETHER);
             self.log_left();
-            let slots = table.slots_of(&units, 0, TOGETHER);
+            let slots = table.slots_of(&units, next, TOGETHER);
             let evicted =
                 slots.iter().filter(|slot| self.evicted(table.evict_slot(**slot))).count();
+            pinned |= evicted < slots.len();
             let dropped = self.all_dropped().await;
             if self.flash.closed() {
                 return Ok(()); // nothing of any volume is used any more
             }
             dropped?;
-            if slots.is_empty() && !more {
-                return Ok(());
-            }
-            // The others are pinned.
-            if evicted < slots.len() {
-                cx.exec.sleep(MILLISECOND).await;
+            match slots.last() {
+                Some(last) => next = last + 1,
+                None if pinned => {
+                    cx.exec.sleep(MILLISECOND).await;
+                    (next, pinned) = (0, false);
+                }
+                None if singles => {}
+                None => return Ok(()),
             }
         }
+        Err(Errno::ECANCELED)
     }
 
     /// Waits until recovery finds nothing of what was evicted.

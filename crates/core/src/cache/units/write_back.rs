@@ -128,11 +128,7 @@ impl WriteBack {
 
     /// Units of a volume with dirty data.
     pub(crate) fn units_dirty_of(&self, volume: u32) -> u64 {
-        let units = self.units.cx.shape.units_in(&self.units.cx.origins.volumes.range(volume));
-        let dirty = self.dirty.slots_from(0, usize::MAX);
-        let is_of =
-            |slot: &u32| self.units.table.unit_of(*slot).is_some_and(|u| units.contains(&u));
-        dirty.iter().filter(|slot| is_of(slot)).count() as u64
+        u64::from(self.syncers[volume as usize].policy.borrow().dirty())
     }
 
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
