@@ -2,6 +2,7 @@
 //! Tests of the state file: names, damage, other users.
 
 use std::fs;
+use std::time::Duration;
 
 use larder_core::format::OriginRecord;
 
@@ -303,4 +304,19 @@ fn the_flash_of_others_stays_in_use() {
     assert_eq!(cache.load().unwrap().unwrap(), now, "its own");
     cache.put_out_of_use(None).unwrap();
     assert!(!cache.load().unwrap().unwrap().in_use);
+}
+
+/// Two servers of different caches may change the same record, one because it uses an origin of the other.
+#[test]
+fn changes_of_records_take_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| StateFile::new(dir.path(), name, "/san");
+    let first = of("a").turn().unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| begun.send(of("b").turn().map(drop)).unwrap());
+        assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err(), "one at a time");
+        drop(first);
+        has_begun.recv_timeout(Duration::from_secs(9)).unwrap().unwrap();
+    });
 }
