@@ -29,6 +29,7 @@ pub const SERVED: &str = "S6";
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
     mutant("flush-of-first-volume", "14", "a FLUSH flushes the origin of the first volume"),
+    mutant("flush-beside-failed-flush", "7", "a FLUSH succeeds beside one that failed meanwhile"),
     mutant(
         "failed-origin-ends-cache",
         "14",
@@ -469,25 +470,7 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 #[cfg(feature = "mutants")]
-mod active {
-    use std::cell::Cell;
-
-    thread_local! {
-        static ACTIVE: Cell<Option<&'static str>> = const { Cell::new(None) };
-    }
-
-    /// Activates a mutant on this thread, or none.
-    pub fn activate(name: Option<&'static str>) {
-        ACTIVE.set(name);
-    }
-
-    /// Whether the mutant of this name is active.
-    #[must_use]
-    pub fn is_active(name: &str) -> bool {
-        debug_assert!(super::MUTANTS.iter().any(|m| m.name == name), "unknown mutant {name}");
-        ACTIVE.get() == Some(name)
-    }
-}
+mod active;
 
 #[cfg(feature = "mutants")]
 pub use active::{activate, is_active};

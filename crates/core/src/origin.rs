@@ -9,7 +9,8 @@
 //!
 //! A failed flush is final: the origin may have dropped the data that it could not write, and an operating system reports
 //! that error once. Every later flush fails too, so that each client learns of it; restarting the volume is the operator's
-//! decision. The first shard of a volume flushes for all shards and remembers a failure.
+//! decision. A flush that was in flight fails as well, though the origin completed it: the other may have lost what this one
+//! should have covered. The first shard of a volume flushes for all shards and remembers a failure.
 //!
 //! After a failed flush, or when the driver reports that the origin may have lost acknowledged writes
 //! ([`distrust`](Origin::distrust)), the origin may hold older bytes than flash. Every shard then stops to read from it what
@@ -249,7 +250,10 @@ impl Origin {
         {
             self.events.emit(Event::OriginFlushFailed { volume: self.volume, errno });
         }
-        result
+        if mutant::is_active("flush-beside-failed-flush") {
+            return result;
+        }
+        self.failed.get().map_or(Ok(()), Err)
     }
 
     /// The error of the first failed flush.

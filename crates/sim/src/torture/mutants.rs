@@ -56,6 +56,11 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         shared::refused_data_displaces_nothing_of_others,
     ),
     (
+        "flush-beside-failed-flush",
+        "7: an answered FLUSH did not cover a write",
+        shared::a_flush_beside_a_failed_one_fails,
+    ),
+    (
         "page-log-serves-alone",
         "7: an answered write is lost",
         scenario::an_unusable_log_loses_nothing_of_the_others,
