@@ -20,7 +20,7 @@ impl<J: Journal> UnitCache<J> {
     /// A volume leaves.
     ///
     /// # Errors
-    /// A record cannot be written.
+    /// A record cannot be written, or the origin is overdue and an operation on it keeps a unit.
     pub(crate) async fn leave(&self, volume: u32) -> Result<(), Errno> {
         let (table, cx) = (&self.table, &self.cx);
         let units = cx.shape.units_in(&cx.origins.volumes.range(volume));
@@ -43,6 +43,10 @@ impl<J: Journal> UnitCache<J> {
             }
             // The others are pinned.
             if evicted < slots.len() {
+                if cx.origins.of(volume).is_overdue() && !mutant::is_active("clear-waits-for-hung")
+                {
+                    return Err(Errno::ETIMEDOUT);
+                }
                 cx.exec.sleep(MILLISECOND).await;
             }
         }
