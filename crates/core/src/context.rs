@@ -12,6 +12,7 @@ use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
 use crate::exec::{DevId, Exec, Nanos};
 use crate::flash::InFlight;
+use crate::mutant;
 use crate::origins::Origins;
 use crate::out_of_use::Fence;
 use crate::population::demand::Population;
@@ -92,7 +93,13 @@ impl Context {
         let since = self.opened_at.get().map_or(Nanos::MAX, |at| self.exec.now() - at);
         match idle {
             0 => None,
-            _ if self.open() > 0 => Some(idle),
+            // A request that an overdue origin leaves open is not a busy client.
+            _ if self.open() > 0
+                && (self.origins.overdue().is_empty()
+                    || mutant::is_active("hung-counts-as-busy")) =>
+            {
+                Some(idle)
+            }
             _ => idle.checked_sub(since).filter(|left| *left > 0),
         }
     }

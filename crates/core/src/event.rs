@@ -50,6 +50,16 @@ pub enum Event {
         /// The error.
         errno: Errno,
     },
+    /// The origin of a volume leaves an operation unanswered for too long: the others continue without it.
+    OriginOverdue {
+        /// The volume.
+        volume: u32,
+    },
+    /// The origin has answered all such operations.
+    OriginAnswers {
+        /// The volume.
+        volume: u32,
+    },
     /// The flash device returns errors, and stays in use because it holds dirty data.
     FlashErrors {
         /// The device.

@@ -38,6 +38,7 @@ mod merge;
 mod origin;
 mod origins;
 mod out_of_use;
+mod overdue;
 mod population;
 mod ranges;
 mod runs;

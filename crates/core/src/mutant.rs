@@ -29,6 +29,7 @@ pub const SERVED: &str = "S6";
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
     mutant("flush-of-first-volume", "14", "a FLUSH flushes the origin of the first volume"),
+    mutant("flush-beside-failed-flush", "7", "a FLUSH succeeds beside one that failed meanwhile"),
     mutant(
         "failed-origin-ends-cache",
         "14",
@@ -61,6 +62,14 @@ pub const MUTANTS: &[Mutant] = &[
         "14",
         "dirty data of an origin that refuses it displaces what other volumes have",
     ),
+    mutant("overdue-counts-as-durable", "14", "an overdue origin counts as flushed"),
+    mutant("journal-waits-for-hung", "14", "the journal waits for an overdue origin"),
+    mutant("checkpoint-waits-for-hung", "14", "a checkpoint waits for an overdue origin"),
+    mutant("exchange-waits-for-hung", "14", "exchanges wait for an overdue origin"),
+    mutant("population-waits-for-hung", "14", "population workers wait for an overdue origin"),
+    mutant("clear-waits-for-hung", "14", "a clear waits for an overdue origin"),
+    mutant("hung-volume-grows", "14", "a volume takes slots while its origin is overdue"),
+    mutant("hung-counts-as-busy", "14", "requests to an overdue origin end idle write-back"),
     mutant("write-keeps-valid", "3", "a write leaves its pages valid"),
     mutant("valid-before-flash", "3", "pages become valid before their flash write completed"),
     mutant("valid-after-flash-error", "3", "pages become valid although their flash write failed"),
@@ -469,25 +478,7 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 #[cfg(feature = "mutants")]
-mod active {
-    use std::cell::Cell;
-
-    thread_local! {
-        static ACTIVE: Cell<Option<&'static str>> = const { Cell::new(None) };
-    }
-
-    /// Activates a mutant on this thread, or none.
-    pub fn activate(name: Option<&'static str>) {
-        ACTIVE.set(name);
-    }
-
-    /// Whether the mutant of this name is active.
-    #[must_use]
-    pub fn is_active(name: &str) -> bool {
-        debug_assert!(super::MUTANTS.iter().any(|m| m.name == name), "unknown mutant {name}");
-        ACTIVE.get() == Some(name)
-    }
-}
+mod active;
 
 #[cfg(feature = "mutants")]
 pub use active::{activate, is_active};

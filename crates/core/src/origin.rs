@@ -9,7 +9,8 @@
 //!
 //! A failed flush is final: the origin may have dropped the data that it could not write, and an operating system reports
 //! that error once. Every later flush fails too, so that each client learns of it; restarting the volume is the operator's
-//! decision. The first shard of a volume flushes for all shards and remembers a failure.
+//! decision. A flush that was in flight fails as well, though the origin completed it: the other may have lost what this one
+//! should have covered. The first shard of a volume flushes for all shards and remembers a failure.
 //!
 //! After a failed flush, or when the driver reports that the origin may have lost acknowledged writes
 //! ([`distrust`](Origin::distrust)), the origin may hold older bytes than flash. Every shard then stops to read from it what
@@ -28,6 +29,7 @@ use crate::exec::{DevId, Ended, Exec, IoKind, Nanos, Signal, WaitList};
 use crate::flash::InFlight;
 use crate::merge::{Merger, Op, merges};
 use crate::mutant;
+use crate::overdue::Overdue;
 use crate::population::pace::Pace;
 pub(crate) use crate::population::pace::Use;
 use crate::request::Errno;
@@ -43,6 +45,7 @@ pub(crate) struct Origin {
     exec: Exec<InFlight>,
     stats: Rc<Stats>,
     events: Events,
+    overdue: Rc<Overdue>,
     pub(crate) pace: Pace,
     /// Whether this shard flushes for all.
     flushes: bool,
@@ -70,7 +73,7 @@ impl Origin {
         dev: DevId,
         (volume, range): (u32, Range<u64>),
         (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
-        limits: &Limits,
+        (limits, overdue): (&Limits, &Rc<Overdue>),
         shard: u32,
     ) -> Self {
         Self {
@@ -80,6 +83,7 @@ impl Origin {
             exec: exec.clone(),
             stats: Rc::clone(stats),
             events: events.clone(),
+            overdue: Rc::clone(overdue),
             pace: Pace::new(limits),
             flushes: shard == 0,
             changes: Cell::new(1),
@@ -99,6 +103,11 @@ impl Origin {
     /// The number of its volume.
     pub(crate) fn volume(&self) -> u32 {
         self.volume
+    }
+
+    /// Whether it leaves an operation unanswered for too long.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.volumes().has(self.volume)
     }
 
     /// The load of client reads.
@@ -212,7 +221,10 @@ impl Origin {
         if reads && why == Use::Client {
             self.meter.borrow_mut().began();
         }
+        let timed = !matches!(kind, IoKind::Trim { .. } | IoKind::Zero { .. });
+        let open = timed.then(|| self.overdue.begin(self.volume));
         let ended = self.exec.io(self.dev, kind, offset, len, buf, 0, None, limit).await;
+        drop(open);
         let now = self.exec.now();
         if reads && why == Use::Client {
             let took = matches!(ended, Ended::Done(Ok(()), _)).then_some(now - began);
@@ -249,7 +261,10 @@ impl Origin {
         {
             self.events.emit(Event::OriginFlushFailed { volume: self.volume, errno });
         }
-        result
+        if mutant::is_active("flush-beside-failed-flush") {
+            return result;
+        }
+        self.failed.get().map_or(Ok(()), Err)
     }
 
     /// The error of the first failed flush.
@@ -295,6 +310,7 @@ impl Origin {
 
     /// Requests a flush from the first shard.
     async fn relay(&self) -> Result<(), Errno> {
+        let _open = self.overdue.begin(self.volume);
         self.events.emit(Event::NeedsOriginFlush { volume: self.volume });
         self.relayed.wait(&self.exec).await;
         if let Err(errno) = self.relayed_result.get() {

@@ -2,7 +2,8 @@
 //! The origins of a shard: one for each volume.
 //!
 //! Invariant: what fails concerns its own volume. A flush, a failed flush and the pace of population belong to one origin. A
-//! flush of several ends with the slowest, and returns which of them succeeded.
+//! flush of several ends with the slowest, and returns which of them succeeded; if it may leave out overdue origins
+//! (`overdue.rs`), with the slowest of the others.
 
 use std::rc::Rc;
 
@@ -12,7 +13,9 @@ use crate::event::Events;
 use crate::exec::{DevId, Exec, IoKind, each};
 use crate::flash::InFlight;
 use crate::merge::Done;
+use crate::mutant;
 use crate::origin::{Origin, Use};
+use crate::overdue::Overdue;
 use crate::request::Errno;
 use crate::shape::Shape;
 use crate::stats::Stats;
@@ -22,7 +25,8 @@ use crate::volumes::{VolumeSet, Volumes};
 pub(crate) struct Origins {
     pub(crate) volumes: Volumes,
     shape: Shape,
-    each: Vec<Origin>,
+    each: Vec<Rc<Origin>>,
+    pub(crate) overdue: Rc<Overdue>,
 }
 
 impl Origins {
@@ -33,11 +37,13 @@ impl Origins {
         dev: DevId,
         (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
     ) -> Self {
-        let origin = |(volume, range)| {
-            Origin::new(dev, (volume, range), (exec, stats, events), limits, shape.shard)
+        let overdue = Overdue::new(volumes.count(), limits.origin_patience, exec);
+        let origin = |place| {
+            let limits = (limits, &overdue);
+            Rc::new(Origin::new(dev, place, (exec, stats, events), limits, shape.shard))
         };
         let each = (0..).zip(volumes.ranges()).map(origin).collect();
-        Self { volumes, shape: *shape, each }
+        Self { volumes, shape: *shape, each, overdue }
     }
 
     /// The origin of the byte at an offset.
@@ -97,7 +103,12 @@ impl Origins {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Origin> {
-        self.each.iter()
+        self.each.iter().map(|origin| &**origin)
+    }
+
+    /// The volumes whose origin is overdue.
+    pub(crate) fn overdue(&self) -> VolumeSet {
+        self.overdue.volumes()
     }
 
     /// The volumes of some units.
@@ -107,11 +118,21 @@ impl Origins {
 
     /// Makes the changes of these volumes that have ended durable; returns the volumes of which they are.
     pub(crate) async fn make_durable(&self, volumes: VolumeSet) -> Durable {
-        let asked: Vec<&Origin> = self.each.iter().filter(|o| volumes.has(o.volume())).collect();
+        let asked: Vec<&Origin> = self.iter().filter(|o| volumes.has(o.volume())).collect();
         let flushed = each(asked.iter().map(|origin| origin.make_durable()).collect()).await;
-        let ended = || asked.iter().map(|origin| origin.volume()).zip(&flushed);
-        let failed = ended().find_map(|(_, flushed)| flushed.err());
-        Durable { volumes: ended().filter(|one| one.1.is_ok()).map(|one| one.0).collect(), failed }
+        Durable::of(asked.iter().map(|origin| origin.volume()).zip(flushed.into_iter().map(Some)))
+    }
+
+    /// The same, without those whose origin is overdue, or becomes so. `waits`: the mutant that waits for it.
+    pub(crate) async fn make_durable_in_time(&self, waits: &str, volumes: VolumeSet) -> Durable {
+        let asked = self.each.iter().filter(|origin| volumes.has(origin.volume()));
+        let flushes = asked.map(|origin| {
+            let (volume, origin) = (origin.volume(), Rc::clone(origin));
+            let flush = async move { origin.make_durable().await };
+            let flush = self.overdue.in_time(waits, VolumeSet::default().with(volume), flush);
+            async move { (volume, flush.await) }
+        });
+        Durable::of(each(flushes.collect()).await.into_iter())
     }
 
     /// Makes the changes of all volumes that have ended durable.
@@ -131,4 +152,29 @@ pub(crate) struct Durable {
     pub volumes: VolumeSet,
     /// The first error of the others.
     pub failed: Option<Errno>,
+    /// Those whose origin has not answered.
+    pub overdue: VolumeSet,
+}
+
+impl Durable {
+    /// All of them were flushed.
+    pub(crate) fn all(volumes: VolumeSet) -> Self {
+        Self { volumes, failed: None, overdue: VolumeSet::default() }
+    }
+
+    /// What came of the flush of each.
+    fn of(each: impl Iterator<Item = (u32, Option<Result<(), Errno>>)>) -> Self {
+        let mut of = Self::all(VolumeSet::default());
+        for (volume, flushed) in each {
+            match flushed {
+                Some(Ok(())) => of.volumes = of.volumes.with(volume),
+                None if mutant::is_active("overdue-counts-as-durable") => {
+                    of.volumes = of.volumes.with(volume);
+                }
+                None => of.overdue = of.overdue.with(volume),
+                Some(Err(errno)) => of.failed = of.failed.or(Some(errno)),
+            }
+        }
+        of
+    }
 }

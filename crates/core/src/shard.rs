@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::exec::{DevId, Io, IoId, Nanos};
 use crate::format::FlashPlan;
 use crate::journal::recover::Recovered;
+use crate::overdue;
 use crate::pagelog::Geometry;
 use crate::population::demand::Population;
 use crate::population::{exchange, workers};
@@ -55,8 +56,12 @@ impl Shard {
         assert_eq!(shape.origin_bytes, volumes.bytes(), "the shape is that of the volumes");
         assert!(volumes.count() == 1 || spec.may_be_shared(), "the configuration checks this");
         assert!(shape.units() <= Shape::MOST_UNITS, "the configuration of the volume checks this");
+        let volumes_share = volumes.count() > 1;
         let cx = Context::new(shape, volumes, limits, &spec.admission, origins);
         let current = Current::new(&cx, spec);
+        if volumes_share {
+            cx.exec.spawn(overdue::watch(Rc::clone(&cx), Rc::clone(&current)));
+        }
         match &cx.population {
             Population::Workers(policy) => (0..policy.wake.len() as u32).for_each(|number| {
                 cx.exec.spawn(workers::run(Rc::clone(&cx), Rc::clone(&current), number));

@@ -132,6 +132,19 @@ impl VolumeSet {
         (0..MOST_VOLUMES as u32).filter(move |volume| self.has(*volume))
     }
 
+    /// Whether they have a volume in common.
+    pub(crate) fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -170,5 +183,7 @@ mod tests {
         let set: VolumeSet = [0, 63].into_iter().collect();
         assert!(set.has(0) && set.has(63) && !set.has(1));
         assert!(VolumeSet::default().with(5).has(5) && VolumeSet::default().is_empty());
+        let other: VolumeSet = [63, 5].into_iter().collect();
+        assert!(set.meets(other) && set.and(other).has(5) && !set.without(other).meets(other));
     }
 }

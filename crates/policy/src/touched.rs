@@ -231,21 +231,21 @@ impl Touched {
         self.settings.map_or(0, |settings| settings.rest(took))
     }
 
-    /// Chooses regions of up to `most` slots to clean; they are no longer touched. `is_busy`: a write to one of them is in
-    /// flight.
+    /// Chooses regions of up to `most` slots to clean; they are no longer touched. `stays`: the regions of a slot stay touched.
+    /// `is_busy`: a write to one of them is in flight.
     pub fn choose(
         &mut self,
         now: Now,
         most: usize,
-        is_busy: impl Fn(u32, u64) -> bool,
+        (stays, is_busy): (impl Fn(u32) -> bool, impl Fn(u32, u64) -> bool),
     ) -> Vec<(u32, u64)> {
         (self.period, self.fresh) = (now.period, 0);
         let Some(settings) = self.settings else {
             let many = self.slots.len() as u32 > (now.used / EAGER_SHARE).max(EAGER_LEAST);
-            return if now.quiet || many { self.take_slots(most) } else { Vec::new() };
+            return if now.quiet || many { self.take_slots(most, stays) } else { Vec::new() };
         };
         if now.hurry {
-            return self.take_slots(most);
+            return self.take_slots(most, stays);
         }
         let budget = settings.budget(now.valid_regions);
         // From three quarters of the budget down to a half.
@@ -267,7 +267,7 @@ impl Touched {
                 self.queue.push_front(first);
                 break;
             }
-            if again || is_busy(first.slot, bit) {
+            if again || stays(first.slot) || is_busy(first.slot, bit) {
                 self.queue.push_back(Queued { since: now.period, ..first });
                 continue;
             }
@@ -286,7 +286,7 @@ impl Touched {
         if self.settings.is_some() {
             return BTreeMap::new();
         }
-        self.take_slots(usize::MAX).into_iter().collect()
+        self.take_slots(usize::MAX, |_| false).into_iter().collect()
     }
 
     /// These regions are touched after all: a write or an error cancelled their cleaning.
@@ -302,9 +302,14 @@ impl Touched {
         }
     }
 
-    fn take_slots(&mut self, most: usize) -> Vec<(u32, u64)> {
-        let taken: Vec<(u32, u64)> =
-            self.slots.iter().take(most).map(|(slot, state)| (*slot, state.touched)).collect();
+    fn take_slots(&mut self, most: usize, stays: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
+        let taken: Vec<(u32, u64)> = self
+            .slots
+            .iter()
+            .filter(|(slot, _)| !stays(**slot))
+            .take(most)
+            .map(|(slot, state)| (*slot, state.touched))
+            .collect();
         taken.iter().for_each(|(slot, _)| self.forget(*slot));
         taken
     }

@@ -52,6 +52,8 @@ pub struct SimDevice {
     pub store: Option<Store>,
     /// Its faults.
     pub faults: Faults,
+    /// Whether it has lost writes that it had acknowledged.
+    pub forgot: bool,
     pending: Slab<Pending>,
     moves: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     /// Slow operations, which the model receives later.
@@ -78,6 +80,7 @@ impl SimDevice {
             model,
             store,
             faults: Faults::default(),
+            forgot: false,
             pending: Slab::new(),
             moves: BinaryHeap::new(),
             late: BinaryHeap::new(),
@@ -116,7 +119,8 @@ impl SimDevice {
         let fua = matches!(io.kind, IoKind::Write { fua: true });
         let op = Op { kind, offset: io.offset, len: io.len, fua };
         let result = self.fault(now, kind, io.offset..io.offset + io.len);
-        let held = self.faults.hang || self.chance(self.faults.hang_share);
+        let hangs = self.faults.hang && self.faults.is_within(io.offset);
+        let held = hangs || self.chance(self.faults.hang_share);
         let late = !held && self.chance(self.faults.slow_share);
         let snapshot = match (&self.store, kind) {
             (Some(store), Kind::Flush) if result.is_ok() => store.snapshot(),
@@ -173,7 +177,7 @@ impl SimDevice {
         if kind != Kind::Flush && self.faults.ends_at.is_some_and(|at| range.end > at) {
             return Err(Errno::EIO);
         }
-        if self.faults.within.as_ref().is_some_and(|within| !within.contains(&range.start)) {
+        if !self.faults.is_within(range.start) {
             return Ok(());
         }
         let share = match kind {
@@ -306,7 +310,10 @@ impl SimDevice {
                 }
             } else if self.faults.flush_loses {
                 let share = self.rng.random_range(0..4) as f64 / 4.0;
-                store.forget(|| self.rng.random_bool(share));
+                let (offset, len) = (pending.io.offset, pending.io.len);
+                let range = if len == 0 { 0..store.bytes() } else { offset..offset + len };
+                store.forget(range, || self.rng.random_bool(share));
+                self.forgot = true;
             }
         }
         if pending.strike == Some(Strike::Again)

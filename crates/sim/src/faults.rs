@@ -22,7 +22,7 @@ pub struct Faults {
     pub flush_errors: f64,
     /// Whether a flush that fails also loses writes that no flush covers, each sector by chance.
     pub flush_loses: bool,
-    /// Where operations fail by a share: those that begin in this range; everywhere if there is none.
+    /// Where operations fail by a share, or hang: those that begin in this range; everywhere if there is none.
     pub within: Option<Range<u64>>,
     /// Every operation that is submitted before this time fails.
     pub fails_until: Nanos,
@@ -55,6 +55,13 @@ pub struct Rot {
     pub duplicated: f64,
     /// Where: only writes that lie in one of these ranges, and only to these ranges.
     pub places: Vec<Range<u64>>,
+}
+
+impl Faults {
+    /// Whether an operation that begins at this offset may fail by a share, or hang.
+    pub(crate) fn is_within(&self, offset: u64) -> bool {
+        self.within.as_ref().is_none_or(|within| within.contains(&offset))
+    }
 }
 
 /// What rot does to one write.

@@ -7,6 +7,7 @@
 
 pub mod device;
 pub mod faults;
+pub mod hung;
 pub mod oracle;
 pub mod scenario;
 pub mod shared;

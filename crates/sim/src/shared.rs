@@ -129,3 +129,26 @@ pub fn refused_data_displaces_nothing_of_others() -> Result<(), String> {
         hits => Err(format!("{hits} of 8 pages of the other volume are still cached")),
     }
 }
+
+/// Rule 7: a FLUSH that was in flight when another one of the same origin failed fails too, though the origin completed it.
+pub fn a_flush_beside_a_failed_one_fails() -> Result<(), String> {
+    let mut world = world(&pages(), &[Share::default(); 2]);
+    ask(&mut world, Kind::Write { fua: false }, FIRST..FIRST + 1)?;
+    world.device(ORIGIN).faults.flush_errors = 1.0;
+    world.request(0, Kind::Flush, 0, 0, &[]);
+    world.settle();
+    let faults = &mut world.device(ORIGIN).faults;
+    (faults.flush_errors, faults.hang) = (0.0, true);
+    world.request(1, Kind::Flush, 0, 0, &[]);
+    let mut failed = 0;
+    while world.in_flight() > 0 && world.advance(world.now() + SECOND) {
+        while let Some(done) = world.next_finished() {
+            failed += u64::from(done.result.is_err());
+            world.release_all();
+        }
+    }
+    match failed {
+        2 => Ok(()),
+        failed => Err(format!("{failed} of two FLUSHes failed, one of them by the origin")),
+    }
+}

@@ -255,14 +255,15 @@ impl Store {
         }
     }
 
-    /// The device loses writes that no flush covers, those of which `keeps` returns false, and continues.
-    pub fn forget(&mut self, mut keeps: impl FnMut() -> bool) {
+    /// The device loses writes to a range that no flush covers, those of which `keeps` returns false, and continues.
+    pub fn forget(&mut self, range: Range<u64>, mut keeps: impl FnMut() -> bool) {
+        let sectors = range.start / SECTOR as u64..range.end.div_ceil(SECTOR as u64);
         for (sector, version) in std::mem::take(&mut self.log) {
             let place = &mut self.places[sector as usize];
             if version.age <= place.durable.age {
                 continue;
             }
-            if keeps() {
+            if !sectors.contains(&u64::from(sector)) || keeps() {
                 self.log.push_back((sector, version));
             } else if place.now.age == version.age {
                 place.now = place.durable;
@@ -376,7 +377,7 @@ mod tests {
         store.write(0, &bytes(0, 2), false);
         store.write(512, &bytes(1, 3), false);
         let mut keeps = [false, true].into_iter();
-        store.forget(|| keeps.next().unwrap_or(false));
+        store.forget(0..u64::MAX, || keeps.next().unwrap_or(false));
         let now = |sector| store.now(sector).content;
         assert_eq!(now(0), Content::Of { sector: 0, write: 1 });
         assert_eq!(now(1), Content::Of { sector: 1, write: 3 });

@@ -10,7 +10,7 @@ use larder_sim::torture::plan::Plan;
 use larder_sim::torture::runner::Task;
 use larder_sim::torture::shrink::shrink;
 use larder_sim::torture::{self, corpus, mutants, small};
-use larder_sim::{scenario, shared, synced};
+use larder_sim::{hung, scenario, shared, synced};
 
 #[test]
 fn torture_catches_every_mutant() {
@@ -33,6 +33,14 @@ fn torture_catches_every_mutant() {
     assert_eq!(shared::a_failed_origin_leaves_the_others_their_cache(), Ok(()));
     assert_eq!(shared::a_volume_keeps_to_its_share(), Ok(()));
     assert_eq!(shared::refused_data_displaces_nothing_of_others(), Ok(()));
+    assert_eq!(hung::the_journal_continues(), Ok(()));
+    assert_eq!(hung::a_checkpoint_continues(), Ok(()));
+    assert_eq!(hung::population_continues(), Ok(()));
+    assert_eq!(hung::exchanges_continue(), Ok(()));
+    assert_eq!(hung::clears_end(), Ok(()));
+    assert_eq!(hung::it_takes_no_slot(), Ok(()));
+    assert_eq!(hung::idle_write_back_continues(), Ok(()));
+    assert_eq!(shared::a_flush_beside_a_failed_one_fails(), Ok(()));
     assert!(scenario::an_unusable_log_loses_nothing_of_the_others().is_ok());
     assert_eq!(scenario::a_refused_trim_returns_no_older_bytes(), Ok(()));
     assert_eq!(scenario::a_flush_does_not_count_on_a_replacement(), Ok(()));

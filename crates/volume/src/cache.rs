@@ -319,6 +319,20 @@ impl Cache {
         lock(&self.state).origin_alarms.insert(volume, why);
     }
 
+    /// An origin does not answer a worker, or answers it again. Logged once for all workers.
+    fn origin_overdue(&self, worker: u32, volume: u32, overdue: bool) {
+        if !lock(&self.state).origin_overdue(volume, worker, overdue) {
+            return;
+        }
+        let of = self.config.of_volume(volume);
+        match overdue {
+            true => tracing::warn!(
+                "{of}the origin does not answer: its clients wait, and the other volumes continue without it"
+            ),
+            false => tracing::info!("{of}the origin answers again"),
+        }
+    }
+
     /// Whether flash holds dirty data, once the volume has stopped.
     #[must_use]
     pub fn left_dirty(&self) -> bool {
@@ -355,6 +369,8 @@ fn watch(cache: &std::sync::Weak<Cache>, reports: &Receiver<Report>) {
             Event::FlashFailed { dev, why } => cache.flash_failed(dev, &why),
             Event::FlashReleased { dev } => cache.flash_released(dev),
             Event::OriginFlushFailed { volume, errno } => cache.origin_flush_failed(volume, errno),
+            Event::OriginOverdue { volume } => cache.origin_overdue(worker, volume, true),
+            Event::OriginAnswers { volume } => cache.origin_overdue(worker, volume, false),
             Event::FlashErrors { why, .. } => {
                 let why = format!("flash I/O error; dirty data is at risk: {why}");
                 // Logged once, not for every request that fails.

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub origin_refuses: BTreeMap<u32, Errno>,
     /// The operation in which the origin of a volume failed permanently.
     pub origin_alarms: BTreeMap<u32, String>,
+    /// Volumes whose origin does not answer, each with the workers that notice.
+    pub origins_overdue: BTreeSet<(u32, u32)>,
     /// Volumes that are leaving the cache.
     pub departing: BTreeSet<u32>,
     /// Volumes that have left the cache.
@@ -55,6 +57,17 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// The origin of a volume is overdue for a worker, or not; returns whether that is so for the first one, or the last.
+    pub fn origin_overdue(&mut self, volume: u32, worker: u32, overdue: bool) -> bool {
+        let any = |state: &Self| state.origins_overdue.iter().any(|(of, _)| *of == volume);
+        let before = any(self);
+        match overdue {
+            true => self.origins_overdue.insert((volume, worker)),
+            false => self.origins_overdue.remove(&(volume, worker)),
+        };
+        before != any(self)
+    }
+
     pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
         self.forgive();
         self.refused = None;

@@ -31,6 +31,7 @@ use self::log::{LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
 use self::units::syncer;
+use self::units::table::Hold;
 use self::units::unit_cache::UnitCache;
 use self::units::write_back::WriteBack;
 use crate::config::{CacheSpec, Contents, KindSpec, LogSpec};
@@ -45,6 +46,7 @@ use crate::mutant;
 use crate::pagelog::Geometry;
 use crate::request::{Errno, Request};
 use crate::runs::Tag;
+use crate::volumes::VolumeSet;
 
 /// A cache of one kind.
 #[derive(Clone)]
@@ -341,7 +343,8 @@ impl Current {
 
     /// Whether all state of the cache that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
-        if self.detaching.updating.get() || self.detaching.is_clearing() {
+        let is_behind = self.cx.origins.overdue.is_behind();
+        if self.detaching.updating.get() || self.detaching.is_clearing() || is_behind {
             return false;
         }
         match self.get() {
@@ -350,6 +353,19 @@ impl Current {
             Cache::WriteBack(cache) => cache.is_settled(),
             Cache::Log(LogState::Open(open)) => open.log.is_sealed() || open.log.needs_no_seal(),
             Cache::Log(_) => false,
+        }
+    }
+
+    /// Holds the volumes whose origin is overdue at the slots that they have, and no others.
+    pub(crate) fn hold_overdue(&self, overdue: VolumeSet) {
+        let grow = mutant::is_active("hung-volume-grows");
+        for volume in 0..self.cx.origins.volumes.count() {
+            let holds = overdue.has(volume) && !grow;
+            match self.get() {
+                Cache::Clean(clean) => clean.units.table.hold(volume, Hold::Overdue, holds),
+                Cache::WriteBack(cache) => cache.units.table.hold(volume, Hold::Overdue, holds),
+                Cache::PassThrough | Cache::Log(_) => {}
+            }
         }
     }
 

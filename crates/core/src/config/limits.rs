@@ -20,6 +20,9 @@ pub struct Limits {
     pub flash_errors: u32,
     /// See [`Limits::flash_errors`].
     pub flash_error_window: Nanos,
+    /// Of several volumes that share a cache: an origin that leaves an operation unanswered for longer does not hold up the
+    /// others.
+    pub origin_patience: Nanos,
     /// Bytes of memory for copies of pages on flash, over all shards; 0: none. A page log has no such tier.
     pub ram_bytes: u64,
     /// The time of day at moment 0 of the engine's clock, for updates at times of day.
@@ -38,6 +41,7 @@ impl Default for Limits {
             flash_dead_after: 30 * SECOND,
             flash_errors: 16,
             flash_error_window: 60 * SECOND,
+            origin_patience: 5 * SECOND,
             ram_bytes: 0,
             time_of_day: 0,
             checkpoint: SECOND,

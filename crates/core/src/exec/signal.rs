@@ -23,6 +23,15 @@ impl Signal {
         }
     }
 
+    /// Whether the flag is set, and clears it; if not, the current task is woken when it is.
+    pub(crate) fn is_set<G: Guard>(&self, exec: &Exec<G>) -> bool {
+        if self.set.replace(false) {
+            return true;
+        }
+        self.waiter.set(Some(exec.current()));
+        false
+    }
+
     /// Waits for the flag and clears it.
     pub async fn wait<G: Guard>(&self, exec: &Exec<G>) {
         std::future::poll_fn(|_| {

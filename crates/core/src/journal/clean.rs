@@ -76,11 +76,14 @@ pub(crate) struct CleanJournal {
     /// Volumes whose origin cannot be flushed, and whether slots still hold units of them (`closed.rs`).
     pub(super) closed: Cell<VolumeSet>,
     pub(super) leaving: Cell<bool>,
+    /// Volumes that the checkpoint in progress leaves out (`left_out.rs`).
+    pub(super) left_out: Cell<VolumeSet>,
 }
 
 /// The snapshot of a unit.
 struct Snapshot {
     pin: SlotPin,
+    volumes: VolumeSet,
     logged: Logged,
     bits: Vec<u8>,
     before: Before,
@@ -93,9 +96,17 @@ pub(crate) struct Begun {
     slots: Vec<Before>,
 }
 
+/// What came of the flushes between a snapshot and its record.
+enum Flushed {
+    /// Nothing: the units of a volume leave, since its origin cannot be flushed.
+    Left,
+    /// The devices were flushed, but for the origins of these volumes.
+    Without(VolumeSet),
+}
+
 /// The state of a slot before a snapshot.
 pub(crate) struct Before {
-    slot: u32,
+    pub(super) slot: u32,
     /// The regions that the snapshot cleans.
     cleaned: u64,
     was_logged: bool,
@@ -128,6 +139,7 @@ impl CleanJournal {
             rests_until: Cell::new(0),
             closed: Cell::default(),
             leaving: Cell::new(false),
+            left_out: Cell::default(),
         });
         cx.exec.spawn(checkpoint::run(Rc::downgrade(&journal)));
         journal
@@ -215,6 +227,7 @@ impl CleanJournal {
 
     /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched. None if it waits for a flush.
     fn snapshot(&self, (slot, cleaned): (u32, u64), rests: bool) -> Option<Snapshot> {
+        let volumes = self.volumes_in(slot);
         if self.leaves(slot) {
             self.touched.borrow_mut().put_back(slot, cleaned);
             return None;
@@ -228,11 +241,11 @@ impl CleanJournal {
         }
         let before = Before { slot, cleaned, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
-        Some(Snapshot { pin, logged, bits, before })
+        Some(Snapshot { pin, volumes, logged, bits, before })
     }
 
     /// Cancels a slot's snapshot.
-    fn cancel(&self, before: Before) {
+    pub(super) fn cancel(&self, before: Before) {
         let Before { slot, cleaned, was_logged } = before;
         self.changed.borrow_mut().insert(slot);
         self.base.mapping.set_logged(slot, was_logged);
@@ -242,38 +255,45 @@ impl CleanJournal {
         }
     }
 
-    /// Flushes the origins, unless that rests, and then flash. Returns false if the units of a volume left instead, since
-    /// its origin cannot be flushed.
-    async fn flush(&self, rests: bool) -> Result<bool, LogFailed> {
-        if !rests && !self.flush_origins().await? {
-            return Ok(false);
+    /// Flushes the origins, unless that rests, and then flash. `waits`: the mutant that waits for overdue origins.
+    async fn flush(&self, rests: bool, waits: &str) -> Result<Flushed, LogFailed> {
+        let flushed = match rests {
+            true => Flushed::Without(VolumeSet::default()),
+            false => self.flush_origins(waits).await?,
+        };
+        if matches!(flushed, Flushed::Left) || mutant::is_active("checkpoint-no-flash-flush") {
+            return Ok(flushed);
         }
-        if mutant::is_active("checkpoint-no-flash-flush") {
-            return Ok(true);
-        }
-        self.log().flush_flash().await.map(|()| true)
+        self.log().flush_flash().await.map(|()| flushed)
     }
 
-    async fn flush_origins(&self) -> Result<bool, LogFailed> {
+    async fn flush_origins(&self, waits: &str) -> Result<Flushed, LogFailed> {
         let (cx, began) = (&self.base.cx, self.base.cx.exec.now());
         let open = cx.origins.iter().map(Origin::volume).filter(|volume| !self.is_closed(*volume));
         let open: Vec<u32> = open.collect();
+        let mut overdue = VolumeSet::default();
         if !mutant::is_active("checkpoint-no-origin-flush") {
-            let flushed = cx.origins.make_durable(open.iter().copied().collect()).await;
+            let volumes = open.iter().copied().collect();
+            let flushed = cx.origins.make_durable_in_time(waits, volumes).await;
+            overdue = flushed.overdue;
             if let Some(errno) = flushed.failed {
-                let failed = open.into_iter().filter(|volume| !flushed.volumes.has(*volume));
-                return self.origins_failed(failed, errno).map(|()| false);
+                let answered = flushed.volumes.and(overdue);
+                let failed = open.into_iter().filter(|volume| !answered.has(*volume));
+                return self.origins_failed(failed, errno).map(|()| Flushed::Left);
             }
         }
-        let now = cx.exec.now();
-        self.rests_until.set(now + self.touched.borrow().rest(now - began));
-        Ok(true)
+        // The patience with an overdue origin is no measure of how long a flush takes.
+        if overdue.is_empty() {
+            let now = cx.exec.now();
+            self.rests_until.set(now + self.touched.borrow().rest(now - began));
+        }
+        Ok(Flushed::Without(overdue))
     }
 
     /// Logs the snapshots of units whose devices were flushed; returns the last ticket.
     fn log_snapshots(&self, snapshots: Vec<Snapshot>) -> Ticket {
         let mut ticket = 0;
-        for Snapshot { pin, logged, mut bits, before } in snapshots {
+        for Snapshot { pin, logged, mut bits, before, .. } in snapshots {
             let (slot, pages) = (pin.slot(), self.log().layout.pages);
             let mut touched = self.touched_mask(slot);
             if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
@@ -344,21 +364,28 @@ impl Checkpointed for CleanJournal {
     }
 
     /// All units, except where the drop of the slot's old mapping is pending: that record may come first in the next log,
-    /// and would drop the new unit. At rest also except units that wait for a flush of the origin.
+    /// and would drop the new unit. At rest also except units that wait for a flush of the origin. Those of absent volumes keep
+    /// the state that is logged.
     fn begin(&self) -> Begun {
         let rests = self.rests();
+        let absent = self.absent(rests);
+        self.left_out.set(absent);
         let mut cleaned = self.touched.borrow_mut().choose_at_checkpoint();
-        for slot in self.leaving_slots() {
+        let theirs: Vec<u32> =
+            cleaned.keys().copied().filter(|slot| self.is_of(*slot, absent)).collect();
+        for slot in self.leaving_slots().into_iter().chain(theirs) {
             let mask = cleaned.remove(&slot).unwrap_or(0);
             self.touched.borrow_mut().put_back(slot, mask);
         }
         let table = &self.base.table;
         let logs = |slot: &u32| {
             let is_dropping = self.base.mapping.is_dropping(*slot);
-            table.logged_as(*slot).is_some() && !is_dropping && !self.leaves(*slot)
+            let logs = table.logged_as(*slot).is_some() && !is_dropping && !self.leaves(*slot);
+            logs && !self.is_of(*slot, absent)
         };
-        self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
-        self.waiting.borrow_mut().clear();
+        let stays = |slot: &u32| table.logged_as(*slot).is_none() || self.is_of(*slot, absent);
+        self.changed.borrow_mut().retain(stays);
+        self.waiting.borrow_mut().retain(|slot| self.is_of(*slot, absent));
         let settled = (0..table.slots()).filter(logs).filter(|slot| self.settle(*slot, rests));
         let slots = settled.map(|slot| {
             let was_logged = self.base.mapping.is_logged(slot);
@@ -375,14 +402,18 @@ impl Checkpointed for CleanJournal {
     }
 
     async fn flush_devices(&self, begun: &mut Begun) -> Result<bool, LogFailed> {
-        self.flush(begun.rests).await
+        match self.flush(begun.rests, "checkpoint-waits-for-hung").await? {
+            Flushed::Left => Ok(false),
+            Flushed::Without(overdue) => Ok(!self.leave_out(&mut begun.slots, overdue)),
+        }
     }
 
     /// The unit and its valid pages, without those touched since the snapshot; nothing of a unit that leaves.
     fn entry(&self, slot: u32, out: &mut Vec<u8>) {
         let (layout, at) = (&self.log().layout, out.len());
         let logged = self.base.table.logged_as(slot);
-        let is_logged = self.base.mapping.is_logged(slot) && !self.leaves(slot);
+        let is_logged =
+            self.base.mapping.is_logged(slot) && !self.leaves(slot) && !self.omits(slot);
         let Some(logged) = logged.filter(|_| is_logged) else {
             return out.resize(at + layout.entry_bytes(), 0);
         };
@@ -407,12 +438,15 @@ impl Checkpointed for CleanJournal {
         if snapshots.is_empty() {
             return Ok(more);
         }
-        let flushed = self.flush(rests).await;
-        if flushed != Ok(true) {
+        let flushed = self.flush(rests, "journal-waits-for-hung").await;
+        let Ok(Flushed::Without(overdue)) = flushed else {
             snapshots.into_iter().for_each(|snapshot| self.cancel(snapshot.before));
             return flushed.map(|_| true);
-        }
-        let ticket = self.log_snapshots(snapshots);
+        };
+        let (late, durable): (Vec<_>, Vec<_>) =
+            snapshots.into_iter().partition(|snapshot| snapshot.volumes.meets(overdue));
+        late.into_iter().for_each(|snapshot| self.cancel(snapshot.before));
+        let ticket = self.log_snapshots(durable);
         // No wait until that is durable: this task makes room in a full log, by a checkpoint.
         if mutant::is_active("full-log-waits") {
             self.log().durable(ticket).await?;

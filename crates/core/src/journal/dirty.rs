@@ -285,6 +285,9 @@ impl Checkpointed for DirtyJournal {
         let is_dirty = |one: &(u32, u64)| self.dirty.mask(one.0) != 0;
         let (mut dirty, mut clean): (Vec<_>, Vec<_>) = admitted.into_iter().partition(is_dirty);
         dirty.truncate(self.at_a_time());
+        let (origins, table) = (&self.base.cx.origins, &self.base.table);
+        let is_overdue = |unit| origins.of_unit(unit).is_overdue();
+        clean.retain(|(slot, _)| table.unit_of(*slot).is_some_and(|unit| !is_overdue(unit)));
         clean.truncate(self.at_a_time() - dirty.len());
         self.slots.make_durable().await.map_err(|_| LogFailed)?;
         if losses != self.slots.writes.losses() {
@@ -294,9 +297,9 @@ impl Checkpointed for DirtyJournal {
         if clean.is_empty() || self.log().room() == 0 {
             return Ok(false);
         }
-        let (origins, table) = (&self.base.cx.origins, &self.base.table);
         let units = clean.iter().filter_map(|(slot, _)| table.unit_of(*slot));
-        let flushed = origins.make_durable(origins.volumes_of(units)).await.volumes;
+        let volumes = origins.volumes_of(units);
+        let flushed = origins.make_durable_in_time("journal-waits-for-hung", volumes).await.volumes;
         let is_flushed = |unit| flushed.has(origins.of_unit(unit).volume());
         clean.retain(|(slot, _)| table.unit_of(*slot).is_some_and(is_flushed));
         self.log_admitted(&clean);

@@ -23,6 +23,8 @@ impl CleanJournal {
 
     /// The next slots to log, each with the regions to clean. At rest none is cleaned.
     pub(super) fn candidates(&self, rests: bool) -> Vec<(u32, u64)> {
+        let absent = self.absent(rests);
+        let is_absent = |slot: u32| self.is_of(slot, absent);
         let mut touched = self.touched.borrow_mut();
         let mut changed = self.changed.borrow_mut();
         if !rests {
@@ -31,13 +33,17 @@ impl CleanJournal {
         let table = &self.base.table;
         let logged = changed
             .iter()
-            .filter(|slot| !touched.defers(**slot) && table.logged_as(**slot).is_some());
+            .filter(|slot| !touched.defers(**slot) && table.logged_as(**slot).is_some())
+            .filter(|slot| !is_absent(**slot));
         let mut slots: Vec<(u32, u64)> = logged.take(BATCH).map(|slot| (*slot, 0)).collect();
         let only_changed = slots.len();
         let cleaned = match rests {
             true => Vec::new(),
-            false => touched
-                .choose(self.now(), BATCH - only_changed, |slot, mask| self.is_written(slot, mask)),
+            false => touched.choose(
+                self.now(),
+                BATCH - only_changed,
+                (is_absent, |slot, mask| self.is_written(slot, mask)),
+            ),
         };
         for (slot, mask) in cleaned {
             match slots[..only_changed].binary_search_by_key(&slot, |(slot, _)| *slot) {

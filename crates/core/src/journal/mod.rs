@@ -14,6 +14,7 @@
 //! | places on flash; a slot's entry | `layout.rs`; `entry.rs` |
 //! | slots whose units are logged | `mapping.rs` |
 //! | journals: common part; of a clean cache, and what it logs next; of a write-back cache | `base.rs`; `clean.rs`, `due.rs`; `dirty.rs` |
+//! | volumes without which the journal of a clean cache continues: their flush failed, or is overdue | `closed.rs`; `left_out.rs` |
 //! | checkpoints | `checkpoint.rs` |
 //! | recovery | `recover.rs` |
 //!
@@ -28,6 +29,7 @@ mod dirty;
 mod due;
 pub mod entry;
 pub mod layout;
+mod left_out;
 mod log;
 mod mapping;
 pub mod record;

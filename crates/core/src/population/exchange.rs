@@ -3,6 +3,7 @@
 //!
 //! One exchange at a time, each at the pace of population (`pace.rs`): while clients use the origin, a rest in proportion
 //! to its duration follows each exchange. If that is set, each exchange first waits until clients are idle. An update ends with a checkpoint of the whole state, with the reference factors.
+//! An exchange whose origin is overdue ends beside the update (`overdue.rs`), which continues with other volumes.
 //! The exchange itself depends on the kind of cache (`cache/units/exchanges.rs`).
 
 use std::cell::RefCell;
@@ -49,7 +50,7 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
         }
         if let Some(cache) = current.exchanges() {
             detaching.updating.set(true);
-            update(&cx, policy, &*cache, &current).await;
+            update(&cx, policy, &cache, &current).await;
             cache.save();
         }
         detaching.updating.set(false);
@@ -60,7 +61,7 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
 async fn update(
     cx: &Context,
     policy: &RefCell<Periodic>,
-    cache: &dyn Exchanges,
+    cache: &Rc<dyn Exchanges>,
     current: &Current,
 ) {
     let (table, flash) = (cache.table(), cache.flash());
@@ -84,7 +85,15 @@ async fn update(
                 refused = true;
                 cx.exec.sleep(1).await;
             }
-            Step::Swap(swap) => cache.exchange(swap).await,
+            Step::Swap(swap) => {
+                let (uses, cache) = (cache.uses(swap), Rc::clone(cache));
+                let exchange = async move { cache.exchange(swap).await };
+                let overdue = &cx.origins.overdue;
+                if overdue.in_time("exchange-waits-for-hung", uses, exchange).await.is_none() {
+                    refused = true;
+                    cx.exec.sleep(1).await;
+                }
+            }
         }
     }
     cx.stats.add(|c| c.updates += 1);

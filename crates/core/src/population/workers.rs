@@ -51,7 +51,7 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
                 wake.wait(&cx.exec).await;
                 continue;
             };
-            if !complete_next(&cx, &clean, &clean.complete_next).await {
+            if !complete_next(&cx, &clean, |clean| &clean.complete_next).await {
                 clean.complete_next.set(0);
                 drop(clean);
                 wake.wait_for(PASS_REST, &cx.exec).await;
@@ -62,19 +62,32 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
         if cx.population.prefers_singles(unit as u32) {
             continue;
         }
-        populate(&clean.units, unit as u32, Pacing::Paced).await;
+        populate_in_time(&cx, clean, unit as u32).await;
     }
 }
 
+/// Populates a unit, unless its origin is overdue: then the population ends beside the worker. Returns whether it ended.
+async fn populate_in_time(cx: &Context, clean: Rc<Clean>, unit: u32) -> bool {
+    let origins = &cx.origins;
+    let volumes = origins.volumes_of([unit].into_iter());
+    let population = async move { populate(&clean.units, unit, Pacing::Paced).await };
+    origins.overdue.in_time("population-waits-for-hung", volumes, population).await.is_some()
+}
+
 /// Completes the next unit that is valid in part, from slot `next` on; returns false if there is none up to the last slot.
-async fn complete_next(cx: &Context, clean: &Clean, next: &Cell<u32>) -> bool {
+async fn complete_next(
+    cx: &Context,
+    clean: &Rc<Clean>,
+    next: impl Fn(&Clean) -> &Cell<u32>,
+) -> bool {
     let table = &clean.units.table;
+    let next = next(clean);
     match table.partial_from(next.get(), REPAIR_SLOTS) {
         Ok((slot, unit)) => {
             next.set(slot + 1);
-            match cx.population.prefers_singles(unit) {
-                true => cx.exec.sleep(1).await, // yields to clients
-                false => populate(&clean.units, unit, Pacing::Paced).await,
+            let singles = cx.population.prefers_singles(unit);
+            if singles || !populate_in_time(cx, Rc::clone(clean), unit).await {
+                cx.exec.sleep(1).await; // yields to clients
             }
         }
         Err(slot) if slot < table.slots() => {
@@ -89,7 +102,7 @@ async fn complete_next(cx: &Context, clean: &Clean, next: &Cell<u32>) -> bool {
 /// Completes all units that were recovered in part.
 pub(super) async fn repair(cx: &Context, current: &Current) {
     while let Some(clean) = current.clean() {
-        if !complete_next(cx, &clean, &clean.repair_next).await {
+        if !complete_next(cx, &clean, |clean| &clean.repair_next).await {
             return clean.repair_next.set(u32::MAX);
         }
     }

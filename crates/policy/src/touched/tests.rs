@@ -21,10 +21,11 @@ fn a_region_that_is_written_now_and_then_needs_one_record() {
     let mut policy = lazy();
     assert_eq!(policy.write(1, 0b10), Needs { now: 0b10, ahead: 0, before: 0 });
     for period in 1..200 {
-        assert!(policy.choose(at(period), 256, |_, _| false).is_empty());
+        assert!(policy.choose(at(period), 256, (|_| false, |_, _| false)).is_empty());
         assert_eq!(policy.write(1, 0b10).now, 0);
     }
-    let idle = (200..300).find(|period| !policy.choose(at(*period), 256, |_, _| false).is_empty());
+    let idle = (200..300)
+        .find(|period| !policy.choose(at(*period), 256, (|_| false, |_, _| false)).is_empty());
     assert!(idle.is_some_and(|period| (229..=261).contains(&period)), "{idle:?}");
     assert_eq!(policy.write(1, 0b10).now, 0b10);
 }
@@ -38,7 +39,7 @@ fn the_oldest_are_cleaned_first_and_what_is_written_again_stays() {
     for slot in 0..10 {
         policy.write(slot, 1);
     }
-    let cleaned = policy.choose(at(1), 256, |_, _| false);
+    let cleaned = policy.choose(at(1), 256, (|_| false, |_, _| false));
     let slots: Vec<u32> = cleaned.iter().map(|(slot, _)| *slot).collect();
     assert_eq!(slots, (10..25).collect::<Vec<u32>>());
 }
@@ -59,9 +60,9 @@ fn without_settings_checkpoints_and_pauses_clean_all() {
     assert_eq!(policy.write(3, 0b11).now, 0b11);
     assert_eq!(policy.write(3, 0b01), Needs::default());
     assert_eq!(policy.write(3, 0b110).now, 0b110, "the record names all regions of the write");
-    assert!(policy.defers(3) && policy.choose(at(1), 256, |_, _| false).is_empty());
+    assert!(policy.defers(3) && policy.choose(at(1), 256, (|_| false, |_, _| false)).is_empty());
     let quiet = Now { quiet: true, ..at(1) };
-    assert_eq!(policy.choose(quiet, 256, |_, _| false), [(3, 0b111)]);
+    assert_eq!(policy.choose(quiet, 256, (|_| false, |_, _| false)), [(3, 0b111)]);
     policy.write(4, 1);
     assert_eq!(policy.choose_at_checkpoint(), BTreeMap::from([(4, 1)]));
     assert!(policy.is_empty() && policy.count() == 0);
@@ -93,7 +94,7 @@ fn step(policy: &mut Touched, model: &mut BTreeMap<u32, u64>, draws: &mut Draws,
         }
         2 => {
             let now = Now { period, valid_regions: 200, ..Now::default() };
-            let chosen = policy.choose(now, 8, |s, _| s == slot);
+            let chosen = policy.choose(now, 8, (|_| false, |s, _| s == slot));
             assert!(chosen.len() <= 8 && chosen.iter().all(|(s, _)| *s != slot));
             for (cleaned, bits) in chosen {
                 let known = model.entry(cleaned).or_default();
@@ -138,7 +139,7 @@ fn a_choice_keeps_the_budget() {
         for _ in 0..draws.below(600) {
             policy.write(draws.below(50), 1 << draws.below(64));
         }
-        policy.choose(at(1), usize::MAX, |_, _| false);
+        policy.choose(at(1), usize::MAX, (|_| false, |_, _| false));
         assert!(policy.count() <= high(50), "seed {seed}: {}", policy.count());
     }
 }

@@ -136,18 +136,22 @@ impl Life<'_> {
         }
     }
 
+    fn flip(&mut self, sector: u64, bit: u32) {
+        if let Some(store) = self.world.device(self.flash).store.as_mut() {
+            store.flip(sector, bit);
+        }
+    }
+
     pub(super) fn fault(&mut self, fault: Fault) {
         let (setup, now) = (self.setup, self.world.now());
         let begins = match fault {
-            Fault::Flip(sector, bit) => {
-                if let Some(store) = self.world.device(self.flash).store.as_mut() {
-                    store.flip(sector, bit);
-                }
-                return;
-            }
+            Fault::Flip(sector, bit) => return self.flip(sector, bit),
             Fault::Begins => true,
             Fault::Ends => false,
         };
+        if setup.trouble == Trouble::OriginHangs {
+            return self.hang(begins);
+        }
         if begins && setup.trouble == Trouble::OriginFlushErrors && now % 4 == 0 {
             // As after a lost connection.
             self.world.distrust_origin(setup.troubled.unwrap_or(0));
@@ -158,6 +162,9 @@ impl Life<'_> {
         if setup.trouble == Trouble::OriginGone {
             let all = share(1.0);
             (origin.read_errors, origin.write_errors, origin.flush_errors) = (all, all, all);
+        }
+        if setup.trouble == Trouble::OriginForgets {
+            (origin.flush_errors, origin.flush_loses) = (share(0.3), begins);
         }
         if matches!(setup.trouble, Trouble::OriginErrors | Trouble::OriginFlushErrors) {
             (origin.read_errors, origin.write_errors) = (share(0.03), share(0.05));

@@ -74,6 +74,8 @@ pub(super) struct Life<'a> {
     client: u64,
     /// When all operations on flash stop failing, or stopped.
     pub failed_until: Nanos,
+    /// When the origin that hangs answers again.
+    pub hangs_until: Option<Nanos>,
     /// Events since a request was last answered.
     silent: u64,
     pub seen: Seen,
@@ -111,6 +113,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         asked: HashMap::new(),
         client: 0,
         failed_until: 0,
+        hangs_until: None,
         silent: 0,
         seen: Seen::default(),
         lives: 0,
@@ -213,6 +216,7 @@ impl Life<'_> {
         let never = vec![None; setup.volumes.count() as usize];
         (self.flushed, self.fence_at, self.failed_until) = (never.clone(), None, 0);
         (self.clearing, self.given, self.cleared) = (None, None, never);
+        self.hangs_until = None;
         self.asked.clear();
     }
 
@@ -282,7 +286,7 @@ impl Life<'_> {
     }
 
     fn ask(&mut self, kind: Kind, offset: u64, len: u64) -> Judged<()> {
-        while self.world.in_flight() >= self.setup.in_flight {
+        while self.is_full(offset) {
             self.turn()?;
         }
         let now = self.world.now();
@@ -306,9 +310,10 @@ impl Life<'_> {
     /// Continues to the next event; false if there is none.
     pub(super) fn turn(&mut self) -> Judged<bool> {
         self.collect_now()?;
-        let moved = self.world.advance(self.fence_at.unwrap_or(Nanos::MAX));
+        let next = self.fence_at.into_iter().chain(self.hangs_until).min();
+        let moved = self.world.advance(next.unwrap_or(Nanos::MAX));
         if !moved {
-            match self.fence_at {
+            match next {
                 Some(at) => self.world.idle_until(at),
                 // Nothing but a release ends a hang of everything.
                 None if self.setup.trouble == Trouble::FlashHangs => self.world.release_all(),
@@ -329,6 +334,7 @@ impl Life<'_> {
         }
         self.collect()?;
         self.follow();
+        self.follow_hang()?;
         Ok(true)
     }
 
@@ -336,12 +342,14 @@ impl Life<'_> {
         let until = self.world.now() + span;
         self.collect_now()?;
         loop {
-            let stop = self.fence_at.map_or(until, |at| at.min(until));
+            let stops = self.fence_at.into_iter().chain(self.hangs_until);
+            let stop = stops.fold(until, Nanos::min);
             if !self.world.advance(stop) {
                 self.world.idle_until(stop);
             }
             self.collect()?;
             self.follow();
+            self.follow_hang()?;
             if self.world.now() >= until {
                 return Ok(());
             }
@@ -373,6 +381,8 @@ impl Life<'_> {
                 return wrong("1: a client sees an error", what);
             }
             match kind {
+                // The origin has older bytes.
+                Kind::Read if self.has_forgotten(offset) => {}
                 Kind::Read => {
                     self.judge_latency(now - start)?;
                     self.judge_read(offset, &finished.bufs, (start, now), against_history)?;

@@ -10,6 +10,7 @@ use larder_core::request::Kind;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
+use super::hang::HANGING;
 use super::history::{RECOVERIES, REQUESTS};
 use super::mix::by_weight;
 use super::profile::Profile;
@@ -42,7 +43,9 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
     let mut aim = Aim { row, setup, hot, next, aligned };
     let crashes = rng.random_range(row.crashes.clone());
     // A crash leaves requests unanswered.
-    let requests = REQUESTS + crashes * setup.in_flight as u32 + rng.random_range(0..60);
+    let hanging = if setup.trouble == Trouble::OriginHangs { HANGING } else { 0 };
+    let unanswered = (setup.in_flight + hanging) as u32;
+    let requests = REQUESTS + crashes * unanswered + rng.random_range(0..60);
     let cuts = (RECOVERIES.saturating_sub(crashes)).div_ceil(OUTCOMES) + rng.random_range(0..3);
     // When crashes and cuts come: after so many requests.
     let mut stops: Vec<u32> = (1..crashes).map(|_| rng.random_range(0..requests)).collect();
@@ -109,7 +112,7 @@ fn trouble(setup: &Setup, rng: &mut Pcg64Mcg, steps: &mut Vec<Step>) {
             (0.02, 0.02)
         }
         Trouble::FlashVanishes | Trouble::FlashShrinks | Trouble::OriginGone => (0.002, 0.02),
-        Trouble::OriginFlushErrors => (0.003, 0.05),
+        Trouble::OriginFlushErrors | Trouble::OriginForgets => (0.003, 0.05),
         _ => (0.01, 0.03),
     };
     if rng.random_bool(begins) {

@@ -19,6 +19,7 @@ pub mod corpus;
 mod crash;
 mod cuts;
 mod events;
+mod hang;
 pub mod history;
 mod identity;
 pub mod kinds;

@@ -12,10 +12,13 @@ use larder_core::mutant::{DEATHS, MUTANTS, SERVED, SHARED};
 use super::corpus;
 use super::rows::profile;
 use super::runner::{Outcome, Task, activate, torture};
-use crate::{scenario, shared, synced};
+use crate::{hung, scenario, shared, synced};
 
 /// A fixed history.
 type Scenario = fn() -> Result<(), String>;
+
+/// What an origin that hangs must not do.
+const HUNG: &str = "14: an origin that hangs holds up another volume";
 
 /// The mutants that a scenario catches, and the rules that they break.
 const SCENARIOS: &[(&str, &str, Scenario)] = &[
@@ -54,6 +57,18 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         "refusing-origin-grows",
         "14: dirty data of one volume displaces others",
         shared::refused_data_displaces_nothing_of_others,
+    ),
+    ("journal-waits-for-hung", HUNG, hung::the_journal_continues),
+    ("checkpoint-waits-for-hung", HUNG, hung::a_checkpoint_continues),
+    ("population-waits-for-hung", HUNG, hung::population_continues),
+    ("exchange-waits-for-hung", HUNG, hung::exchanges_continue),
+    ("clear-waits-for-hung", HUNG, hung::clears_end),
+    ("hung-volume-grows", HUNG, hung::it_takes_no_slot),
+    ("hung-counts-as-busy", HUNG, hung::idle_write_back_continues),
+    (
+        "flush-beside-failed-flush",
+        "7: an answered FLUSH did not cover a write",
+        shared::a_flush_beside_a_failed_one_fails,
     ),
     (
         "page-log-serves-alone",

@@ -18,6 +18,7 @@ use super::load::steps;
 use super::mix::by_weight;
 use super::places::Sizes;
 use super::profile::Profile;
+use super::promise::Trouble;
 use super::rows::PROFILES;
 use super::setup::Setup;
 use super::step::Step;
@@ -110,6 +111,11 @@ fn volumes(row: &Profile, shape: &Shape, units: u64, rng: &mut Pcg64Mcg) -> Volu
     volumes.sharing(&shares.collect::<Vec<_>>())
 }
 
+/// The patience with an origin that hangs.
+fn origin_patience(trouble: Trouble, rng: &mut Pcg64Mcg) -> Option<Nanos> {
+    (trouble == Trouble::OriginHangs).then(|| rng.random_range(1..10) * MILLISECOND)
+}
+
 /// Draws the volume.
 fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let Cache { preset: name, kind, also, .. } = row.cache(|range| rng.random_range(range));
@@ -161,6 +167,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     }
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
     let trouble = kind.bears(row.troubles[rng.random_range(0..row.troubles.len())]);
+    limits.origin_patience = origin_patience(trouble, rng).unwrap_or(limits.origin_patience);
     let troubled = match volumes.count() {
         1 => None,
         several => Some(rng.random_range(0..several)),

@@ -33,6 +33,10 @@ pub enum Trouble {
     OriginFlushErrors,
     /// All operations on an origin fail for a while.
     OriginGone,
+    /// No operation on an origin is answered for a while.
+    OriginHangs,
+    /// Origin flushes fail now and then, and lose writes that the origin had acknowledged.
+    OriginForgets,
     /// One copy of the metadata on flash rots.
     MetadataRot,
     /// Cached data on flash rots.
@@ -65,6 +69,8 @@ pub const PROMISES: &[(Trouble, Promise, &str)] = &[
     (Trouble::OriginErrors, Promise::ErrorsPass, "a failed write may or may not have happened"),
     (Trouble::OriginFlushErrors, Promise::ErrorsPass, "every later FLUSH of the life fails too"),
     (Trouble::OriginGone, Promise::ErrorsPass, "only to clients of its own volume"),
+    (Trouble::OriginHangs, Promise::Invisible, "only clients of its own volume wait"),
+    (Trouble::OriginForgets, Promise::ErrorsPass, "every FLUSH of its volume fails from then on"),
     (Trouble::MetadataRot, Promise::Invisible, "checksums, two copies; at worst a cold start"),
     (Trouble::DataRot, Promise::Undetected, "there are no checksums over cached data"),
 ];
@@ -79,7 +85,14 @@ impl Trouble {
     /// Whether operations on flash go as they should.
     #[must_use]
     pub fn spares_flash(self) -> bool {
-        matches!(self, Self::None | Self::OriginErrors | Self::OriginFlushErrors | Self::OriginGone)
+        matches!(
+            self,
+            Self::None
+                | Self::OriginErrors
+                | Self::OriginFlushErrors
+                | Self::OriginGone
+                | Self::OriginForgets
+        )
     }
 
     /// Whether what recovery finds may be damaged.

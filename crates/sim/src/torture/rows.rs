@@ -422,6 +422,32 @@ pub const PROFILES: &[Profile] = &[
         departs: 0.03,
         ..SHARED
     },
+    Profile {
+        name: "shared-hangs",
+        what: "as shared, and the origin of one hangs for a while; requests of the others are answered",
+        takes: &[&JOURNALED, &JOURNALED, &EXTENDED, &VOLATILE],
+        percent: 1,
+        troubles: &[Trouble::OriginHangs],
+        ..SHARED
+    },
+    Profile {
+        name: "shared-owned-hangs",
+        what: "as shared-hangs, and flash owns units or pages",
+        takes: &[&WRITE_BACK, &SYNCED, &SYNCED, &SYNCED_AT_ONCE, &SYNCED_BY_EVICTION],
+        units: &[4 * KIB],
+        percent: 1,
+        troubles: &[Trouble::OriginHangs],
+        ..SHARED
+    },
+    Profile {
+        name: "shared-forgets",
+        what: "as shared, and flushes of one origin fail, and lose what it had acknowledged",
+        takes: &[&JOURNALED, &JOURNALED, &EXTENDED, &WRITE_BACK, &SYNCED],
+        mix: Mix { read: 40, write: 40, flush: 14, trim: 2, zero: 4, fill: 0 },
+        percent: 1,
+        troubles: &[Trouble::OriginForgets],
+        ..SHARED
+    },
 ];
 
 /// The row of this name. The row `write-back` has an older name, which is accepted too.

@@ -10,11 +10,14 @@ use std::ops::Range;
 
 use larder_policy::admission::Swap;
 
-use super::table::SlotPin;
+use super::exchanges::Exchanges as _;
+use super::gate::Shut;
+use super::table::{Hold, SlotPin};
 use super::write_back::{PATIENCE, WriteBack};
 use crate::buf::{Buf, PAGE};
 use crate::cache::detaching::Step;
 use crate::exec::{MILLISECOND, each};
+use crate::flash::InFlight;
 use crate::journal::{Journal as _, Log, LogFailed, Ticket};
 use crate::mutant;
 use crate::origin::Use;
@@ -52,9 +55,25 @@ impl WriteBack {
         }
         let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
         let units = old.map(|(_, unit)| unit).into_iter().chain([swap.incoming]).collect();
-        let Some(mut shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else { return };
+        let overdue = &cx.origins.overdue;
+        // A client of one volume that waits for its origin inside a unit keeps those of another out of theirs.
+        let shut = std::pin::pin!(self.gate.shut(units, PATIENCE, &cx.exec));
+        let Some(Some(mut shut)) = overdue.until(self.uses(swap), shut).await else { return };
+        // An exchange that an overdue origin delayed may have ended meanwhile.
+        let is_same = old.is_none_or(|(slot, unit)| table.unit_of(slot) == Some(unit));
+        if !is_same || table.slot_of(swap.incoming).is_some() {
+            return;
+        }
         if let Some((slot, unit)) = old {
-            if self.write_back_and_evict(slot).await.is_err() {
+            let volumes = cx.origins.volumes_of([unit].into_iter());
+            let mut leaves = std::pin::pin!(self.write_back_and_evict(slot));
+            let Some(left) = overdue.until(volumes, leaves.as_mut()).await else {
+                // Perhaps a unit of another volume, whose clients do not wait for this origin.
+                shut.open(swap.incoming);
+                let _ = leaves.await;
+                return;
+            };
+            if left.is_err() {
                 return;
             }
             shut.open(unit);
@@ -88,7 +107,7 @@ impl WriteBack {
     /// If flash cannot be flushed, or none of the origins.
     pub(super) async fn flush_copy(&self, volumes: VolumeSet) -> Result<Durable, Errno> {
         let flushed = if mutant::is_active("own-before-origin-flush") {
-            Durable { volumes, failed: None }
+            Durable::all(volumes)
         } else {
             self.units.cx.origins.make_durable(volumes).await
         };
@@ -202,7 +221,7 @@ impl WriteBack {
         for origin in origins.iter().filter(|origin| asked.has(origin.volume())) {
             let refuses = refused.has(origin.volume()) || origin.flush_failed().is_some();
             let grows = mutant::is_active("refusing-origin-grows");
-            self.units.table.hold(origin.volume(), refuses && !grows);
+            self.units.table.hold(origin.volume(), Hold::Refused, refuses && !grows);
         }
     }
 
@@ -267,15 +286,6 @@ impl WriteBack {
         }
     }
 
-    /// Copies all dirty data to the origins; the units stay.
-    pub(super) async fn clear_all(&self) -> Result<(), Errno> {
-        let mut result = Ok(());
-        for volume in 0..self.units.cx.origins.volumes.count() {
-            result = result.and(self.clear(volume, Step::Copy, &|| false).await);
-        }
-        result
-    }
-
     /// Copies the dirty data of a volume to its origin, and evicts its units if asked. A volume that cannot leave is admitted
     /// again; a detach that fails is canceled by its caller, and only then units are admitted.
     ///
@@ -323,6 +333,9 @@ impl WriteBack {
                 false => self.dirty_slots_of(units, next, batch),
             };
             let Some(last) = slots.last().copied() else { break };
+            if cx.origins.of_unit(units.start).is_overdue() {
+                return Err(Errno::ETIMEDOUT);
+            }
             let held: BTreeMap<u32, u32> =
                 slots.into_iter().filter_map(|slot| Some((slot, table.unit_of(slot)?))).collect();
             let shut = self.gate.shut(held.values().copied().collect(), PATIENCE, &cx.exec).await;
@@ -335,7 +348,7 @@ impl WriteBack {
             // Before they were shut, a miss may have exchanged some.
             let is_same = |(slot, unit): &(u32, u32)| table.unit_of(*slot) == Some(*unit);
             let slots: Vec<u32> = held.into_iter().filter(is_same).map(|(slot, _)| slot).collect();
-            let done = if evict { self.empty(slots).await } else { self.clean(slots).await };
+            let done = self.clear_batch(units.start, (slots, shut), evict).await;
             // What is lost on flash concerns no other unit.
             match done {
                 Err(errno) if !self.slots.writes.has_any_lost() => return Err(errno),
@@ -343,6 +356,26 @@ impl WriteBack {
             }
         }
         result
+    }
+
+    /// Clears slots of a volume, whose unit this is, while their units are shut. If its origin is overdue they stay shut, and are
+    /// cleared when it answers.
+    async fn clear_batch(
+        &self,
+        unit: u32,
+        (slots, shut): (Vec<u32>, Option<Shut<InFlight>>),
+        evict: bool,
+    ) -> Result<(), Errno> {
+        let (Some(me), origins) = (self.me.upgrade(), &self.units.cx.origins) else {
+            return Err(Errno::ESHUTDOWN);
+        };
+        let work = async move {
+            let _shut = shut;
+            if evict { me.empty(slots).await } else { me.clean(slots).await }
+        };
+        let volumes = origins.volumes_of([unit].into_iter());
+        let done = origins.overdue.in_time("clear-waits-for-hung", volumes, work).await;
+        done.unwrap_or(Err(Errno::ETIMEDOUT))
     }
 
     /// At most so many slots with dirty data of these units, from `slot` on.

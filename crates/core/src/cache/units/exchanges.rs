@@ -14,11 +14,14 @@ use super::table::Table;
 use super::write_back::WriteBack;
 use crate::flash::Flash;
 use crate::population::step::{Pacing, populate};
+use crate::volumes::VolumeSet;
 
 /// A cache whose units can be exchanged.
 pub(crate) trait Exchanges {
     fn table(&self) -> &Table;
     fn flash(&self) -> &Flash;
+    /// The volumes whose origins an exchange uses.
+    fn uses(&self, swap: Swap) -> VolumeSet;
     /// Whether the shares of volumes allow an exchange.
     fn may_exchange(&self, swap: Swap) -> bool;
     /// Makes one exchange at the pace of population. The next update retries one that fails.
@@ -34,6 +37,10 @@ impl Exchanges for Clean {
 
     fn flash(&self) -> &Flash {
         &self.units.flash
+    }
+
+    fn uses(&self, swap: Swap) -> VolumeSet {
+        self.units.cx.origins.volumes_of([swap.incoming].into_iter())
     }
 
     fn may_exchange(&self, swap: Swap) -> bool {
@@ -64,6 +71,11 @@ impl Exchanges for WriteBack {
 
     fn flash(&self) -> &Flash {
         &self.units.flash
+    }
+
+    fn uses(&self, swap: Swap) -> VolumeSet {
+        let outgoing = swap.outgoing.and_then(|slot| self.units.table.unit_of(slot));
+        self.units.cx.origins.volumes_of(outgoing.into_iter().chain([swap.incoming]))
     }
 
     fn may_exchange(&self, swap: Swap) -> bool {

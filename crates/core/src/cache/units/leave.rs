@@ -20,7 +20,8 @@ impl<J: Journal> UnitCache<J> {
     /// A volume leaves.
     ///
     /// # Errors
-    /// A record cannot be written, or it has joined again (`ECANCELED`).
+    /// A record cannot be written; the origin is overdue and an operation on it keeps a unit (`ETIMEDOUT`); or the volume has
+    /// joined again (`ECANCELED`).
     pub(crate) async fn leave(
         &self,
         volume: u32,
@@ -47,6 +48,10 @@ impl<J: Journal> UnitCache<J> {
             match slots.last() {
                 Some(last) => next = last + 1,
                 None if pinned => {
+                    let waits = mutant::is_active("clear-waits-for-hung");
+                    if cx.origins.of(volume).is_overdue() && !waits {
+                        return Err(Errno::ETIMEDOUT);
+                    }
                     cx.exec.sleep(MILLISECOND).await;
                     (next, pinned) = (0, false);
                 }

@@ -5,8 +5,8 @@
 //! free slot that others need to reach their `least`. Within that the replacement policy decides, as in a cache of one volume,
 //! where all of this is true.
 //!
-//! A volume whose origin refuses dirty data is *held* at the slots that it has, so that its dirty units do not displace what
-//! others have.
+//! A volume whose origin refuses dirty data, or does not answer, is *held* at the slots that it has, so that its units do not
+//! displace what others have.
 //!
 //! Why not a replacement policy for each volume: loads that take turns would each be left with their part of the slots.
 
@@ -21,6 +21,15 @@ pub(super) struct Shares {
     each: Vec<Part>,
 }
 
+/// Why a volume is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Its origin refuses dirty data.
+    Refused,
+    /// Its origin is overdue.
+    Overdue,
+}
+
 /// What one volume has.
 struct Part {
     used: u32,
@@ -28,8 +37,8 @@ struct Part {
     least: u32,
     keeps_least: bool,
     most: u32,
-    /// While it is held: its bound.
-    held: Option<u32>,
+    /// While it is held, for each reason: its bound.
+    held: [Option<u32>; 2],
 }
 
 impl Shares {
@@ -40,7 +49,7 @@ impl Shares {
             least: of(least),
             keeps_least: true,
             most: of(most).max(1),
-            held: None,
+            held: [None; 2],
         };
         Self { shape: *shape, each: volumes.shares().map(part).collect(), volumes }
     }
@@ -106,14 +115,15 @@ impl Shares {
 
     /// Whether the volume of a unit is held.
     pub(super) fn is_held(&self, unit: u32) -> bool {
-        self.each[self.volume(unit)].held.is_some()
+        self.each[self.volume(unit)].held.iter().any(Option::is_some)
     }
 
     /// Holds a volume at what it has, or no longer. One that is alone takes nothing from others.
-    pub(super) fn hold(&mut self, volume: u32, holds: bool) {
+    pub(super) fn hold(&mut self, volume: u32, why: Hold, holds: bool) {
         let holds = holds && !self.is_alone();
-        let part = &mut self.each[volume as usize];
-        part.held = holds.then(|| part.held.unwrap_or(part.used));
+        let Part { used, held, .. } = &mut self.each[volume as usize];
+        let bound = &mut held[why as usize];
+        *bound = holds.then(|| bound.unwrap_or(*used));
     }
 }
 
@@ -132,7 +142,7 @@ impl Part {
     }
 
     fn may_grow(&self) -> bool {
-        self.used < self.held.unwrap_or(u32::MAX).min(self.most)
+        self.held.iter().flatten().all(|bound| self.used < *bound) && self.used < self.most
     }
 }
 
@@ -174,14 +184,17 @@ mod tests {
     #[test]
     fn a_volume_that_is_held_keeps_what_it_has() {
         let mut shares = shares([3, 3]);
-        shares.hold(0, true);
+        shares.hold(0, Hold::Refused, true);
         assert!(!shares.may_insert(0, 4) && !shares.may_displace(0, 100));
         assert!(shares.may_displace(0, 1));
         shares.removed(0);
-        shares.hold(0, true);
+        shares.hold(0, Hold::Refused, true);
         assert!(shares.may_insert(0, 4), "up to what it had");
-        shares.hold(0, false);
+        shares.hold(0, Hold::Refused, false);
         shares.added(0);
         assert!(shares.may_insert(0, 4));
+        shares.hold(0, Hold::Overdue, true);
+        shares.hold(0, Hold::Refused, false);
+        assert!(!shares.may_insert(0, 4), "for another reason");
     }
 }

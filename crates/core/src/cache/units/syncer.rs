@@ -16,7 +16,7 @@ use larder_policy::syncer::SyncNow;
 use super::copy_back::TOGETHER;
 use super::gate::Pass;
 use super::sync_task::SyncTask;
-use super::table::SlotPin;
+use super::table::{Hold, SlotPin};
 use super::write_back::{PATIENCE, WriteBack};
 use crate::exec::{MILLISECOND, Nanos, SECOND};
 use crate::mutant;
@@ -68,7 +68,7 @@ impl WriteBack {
         // A failed flush of an origin is final: nothing of its volume becomes clean any more.
         let unflushable = self.units.cx.origins.of(volume).flush_failed().is_some();
         if unflushable {
-            self.units.table.hold(volume, true);
+            self.units.table.hold(volume, Hold::Refused, true);
         }
         if syncer.stopped.get() || unflushable || !self.units.flash.usable() {
             return Next::WhenDue(SECOND);

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use larder_policy::replacement::{Replacement, Update};
 
 use super::mixed::MixedSlots;
+pub(crate) use super::shares::Hold;
 use super::shares::Shares;
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::table::Table;
+use super::table::{Hold, Table};
 
 impl Table {
     /// From now on these units of a volume get no slot and no place in a mixed slot.
@@ -57,8 +57,8 @@ impl Table {
     }
 
     /// Holds a volume at the slots that it has, or no longer.
-    pub(crate) fn hold(&self, volume: u32, holds: bool) {
-        self.entries.borrow_mut().shares.hold(volume, holds);
+    pub(crate) fn hold(&self, volume: u32, why: Hold, holds: bool) {
+        self.entries.borrow_mut().shares.hold(volume, why, holds);
     }
 
     /// Whether the volume of a unit is held.

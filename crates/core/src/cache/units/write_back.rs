@@ -40,6 +40,7 @@ use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
 use crate::buf::Buf;
+use crate::cache::detaching::Step;
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
 use crate::exec::{IoKind, Nanos, SECOND};
@@ -60,6 +61,7 @@ pub(super) const PATIENCE: Nanos = SECOND;
 
 /// A write-back cache on one flash device.
 pub(crate) struct WriteBack {
+    pub(super) me: Weak<WriteBack>,
     pub(crate) units: UnitCache<DirtyJournal>,
     pub(super) dirty: Rc<DirtyMap>,
     /// Its slots.
@@ -105,7 +107,8 @@ impl WriteBack {
         });
         let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
         let syncers = SyncTask::each(&spec.sync, cx, &units.table, &dirty);
-        Ok(Rc::new(Self {
+        Ok(Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             syncers,
             units,
             dirty,
@@ -315,7 +318,7 @@ impl WriteBack {
             }
             Some(_) => Ok(()),
             None if mutant::is_active("flush-waits-for-syncer") => Ok(()),
-            None => self.clear_all().await,
+            None => self.clear(origin.volume(), Step::Copy, &|| false).await,
         };
         result.and(flushed).and(kept).and(self.evictions_end().await)
     }
