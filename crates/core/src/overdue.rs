@@ -22,9 +22,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::cache::Current;
-use crate::context::Context as Shard;
-use crate::event::Event;
 use crate::exec::{Exec, Nanos, Signal};
 use crate::flash::InFlight;
 use crate::mutant;
@@ -149,6 +146,22 @@ impl Overdue {
         std::future::poll_fn(poll).await
     }
 
+    /// An origin became overdue: tasks that work for its volume leave that behind.
+    pub(crate) fn wake_working(&self) {
+        self.working.borrow().values().for_each(|task| task.set(&self.exec));
+    }
+
+    /// Waits until [`check`](Self::check) may find a change; `next` is what it returned.
+    pub(crate) async fn change(&self, next: Option<Nanos>) {
+        match next {
+            Some(at) => self.wake.wait_for(at - self.exec.now(), &self.exec).await,
+            None => {
+                self.rests.set(true);
+                self.wake.wait(&self.exec).await;
+            }
+        }
+    }
+
     fn working(&self) -> Working<'_> {
         let (number, signal) = (self.number(), Rc::<Signal>::default());
         self.working.borrow_mut().insert(number, Rc::clone(&signal));
@@ -157,7 +170,7 @@ impl Overdue {
 
     /// Finds out which origins are overdue now; returns those that were not before, those that no longer are, and when the next
     /// one may be.
-    fn check(&self) -> (VolumeSet, VolumeSet, Option<Nanos>) {
+    pub(crate) fn check(&self) -> (VolumeSet, VolumeSet, Option<Nanos>) {
         let (before, now) = (self.volumes(), self.exec.now());
         let due = |open: &RefCell<BTreeMap<u64, Nanos>>| {
             open.borrow().first_key_value().map(|(_, began)| began + self.patience)
@@ -185,28 +198,5 @@ impl Drop for Open<'_> {
 impl Drop for Working<'_> {
     fn drop(&mut self) {
         self.of.working.borrow_mut().remove(&self.number);
-    }
-}
-
-/// The task that notices which origins are overdue, and which answer again.
-pub(crate) async fn watch(cx: Rc<Shard>, current: Rc<Current>) {
-    let overdue = Rc::clone(&cx.origins.overdue);
-    loop {
-        let (late, answers, next) = overdue.check();
-        let event = |volume, event: fn(u32) -> Event| cx.events.emit(event(volume));
-        late.iter().for_each(|volume| event(volume, |volume| Event::OriginOverdue { volume }));
-        answers.iter().for_each(|volume| event(volume, |volume| Event::OriginAnswers { volume }));
-        current.hold_overdue(overdue.volumes());
-        if !late.is_empty() {
-            let working = overdue.working.borrow();
-            working.values().for_each(|task| task.set(&overdue.exec));
-        }
-        match next {
-            Some(at) => overdue.wake.wait_for(at - overdue.exec.now(), &overdue.exec).await,
-            None => {
-                overdue.rests.set(true);
-                overdue.wake.wait(&overdue.exec).await;
-            }
-        }
     }
 }

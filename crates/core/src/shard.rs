@@ -13,13 +13,13 @@ use crate::buf::Buf;
 pub use crate::cache::CacheStatus;
 use crate::cache::Current;
 pub use crate::cache::detaching::Clear;
+use crate::cache::watch;
 use crate::config::{CacheSpec, Limits};
 use crate::context::Context;
 use crate::event::Event;
 use crate::exec::{DevId, Io, IoId, Nanos};
 use crate::format::FlashPlan;
 use crate::journal::recover::Recovered;
-use crate::overdue;
 use crate::pagelog::Geometry;
 use crate::population::demand::Population;
 use crate::population::{exchange, workers};
@@ -60,7 +60,7 @@ impl Shard {
         let cx = Context::new(shape, volumes, limits, &spec.admission, origins);
         let current = Current::new(&cx, spec);
         if volumes_share {
-            cx.exec.spawn(overdue::watch(Rc::clone(&cx), Rc::clone(&current)));
+            cx.exec.spawn(watch::run(Rc::clone(&cx), Rc::clone(&current)));
         }
         match &cx.population {
             Population::Workers(policy) => (0..policy.wake.len() as u32).for_each(|number| {

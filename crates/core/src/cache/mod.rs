@@ -8,6 +8,7 @@
 //! | units, write-back: flash holds dirty data | `units/write_back.rs` |
 //! | pages in a log | `log/` |
 //! | a FLUSH | `flush.rs` |
+//! | origins that are overdue | `watch.rs` |
 //! | steps before a detach of the flash or of a volume | `clear.rs`, `detaching.rs` |
 //!
 //! Invariant: the specification decides the kind of a shard's cache; without a device the shard is in pass-through.
@@ -19,6 +20,7 @@ pub(crate) mod log;
 mod pass_through;
 mod status;
 pub(crate) mod units;
+pub(crate) mod watch;
 
 pub use self::status::CacheStatus;
 
@@ -225,6 +227,7 @@ impl Current {
         };
         self.detaching.stopped.set(false);
         self.cache.replace(cache);
+        self.hold_overdue(self.cx.origins.overdue());
         warm
     }
 

@@ -100,7 +100,7 @@ pub(crate) struct Begun {
 enum Flushed {
     /// Nothing: the units of a volume leave, since its origin cannot be flushed.
     Left,
-    /// The devices were flushed, but for the origins of these volumes.
+    /// The devices were flushed, except the origins of these volumes.
     Without(VolumeSet),
 }
 

@@ -10,10 +10,9 @@ use rand::RngExt;
 use super::history::{Judged, wrong};
 use super::life::Life;
 use super::promise::Trouble;
+use super::setup::HANGING;
 use crate::world::ORIGIN;
 
-/// Requests of a volume that wait for its origin, beside those of the others.
-pub(super) const HANGING: usize = 8;
 /// The longest hang, in patiences.
 const LONGEST: u64 = 20;
 /// How long a request of another volume takes at most, besides the patience. The slowest of 300 seeds without a hang takes a third.

@@ -10,13 +10,12 @@ use larder_core::request::Kind;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::hang::HANGING;
 use super::history::{RECOVERIES, REQUESTS};
 use super::mix::by_weight;
 use super::profile::Profile;
 use super::promise::Trouble;
 use super::rot::flippable;
-use super::setup::Setup;
+use super::setup::{HANGING, Setup};
 use super::step::{Fault, Step, Stop};
 
 /// Outcomes checked for one power cut.

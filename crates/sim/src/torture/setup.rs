@@ -18,6 +18,8 @@ const PATIENCE: u64 = 20_000;
 /// microseconds, devices that take at most 0.4 and 0.8 ms. The slowest devices of a seed take 2.5 times as long, and
 /// slow flash is assumed to double that.
 const PART: u64 = 64;
+/// Requests of a volume that wait for an origin that hangs, beside those of the others.
+pub(super) const HANGING: usize = 8;
 /// Units that a write-back cache copies at most while their clients wait.
 const SHUT: u64 = 8;
 
