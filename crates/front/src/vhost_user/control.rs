@@ -11,17 +11,16 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use larder_volume::Volume;
 use larder_volume::peer::Peer;
 use vhost::vhost_user::message::{
-    VhostUserConfigFlags, VhostUserInflight, VhostUserLog, VhostUserMemoryRegion,
-    VhostUserSharedMsg, VhostUserShMemConfig, VhostUserSingleMemoryRegion,
-    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserVringAddrFlags,
-    VhostUserVringState,
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{
     Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
@@ -118,7 +117,8 @@ impl Client {
 
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
         let vring = self.vrings.get_mut(index as usize);
-        vring.ok_or_else(|| wrong(format_args!("queue {index}; accepted: 0 to {}", MOST_QUEUES - 1)))
+        vring
+            .ok_or_else(|| wrong(format_args!("queue {index}; accepted: 0 to {}", MOST_QUEUES - 1)))
     }
 
     /// A queue that does not run.
@@ -209,7 +209,10 @@ impl Client {
                 link.hurry();
             }
             if begun.elapsed() > TELL && !std::mem::replace(&mut told, true) {
-                tracing::info!("{}: queue {index} waits for its requests in flight", self.host.title);
+                tracing::info!(
+                    "{}: queue {index} waits for its requests in flight",
+                    self.host.title
+                );
             }
         }
     }
@@ -417,10 +420,7 @@ impl VhostUserBackendReqHandlerMut for Client {
         }
     }
 
-    fn get_inflight_fd(
-        &mut self,
-        asked: &VhostUserInflight,
-    ) -> Result<(VhostUserInflight, File)> {
+    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let (queues, depth) = (asked.num_queues, asked.queue_size);
         if !(1..=MOST_QUEUES).contains(&queues) || !(1..=MOST_DEPTH).contains(&depth) {
             return Err(wrong(format_args!(

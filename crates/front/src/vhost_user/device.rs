@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use larder_io::Geometry;
 use larder_volume::Volume;
 use vhost::vhost_user::VhostUserProtocolFeatures;
 use virtio_bindings::{virtio_blk as blk, virtio_config, virtio_ring};
@@ -38,6 +39,7 @@ const fn bit(feature: u32) -> u64 {
 
 /// The device of a volume.
 pub struct Device {
+    /// The features that it offers.
     pub features: u64,
     config: [u8; CONFIG_BYTES],
     has_cache: bool,
@@ -49,10 +51,16 @@ pub struct Device {
 
 impl Device {
     /// That of a volume.
+    #[must_use]
     pub fn of(volume: &Volume, grant: Grant) -> Self {
-        let geometry = volume.origin().geometry();
-        let has_cache = volume.has_volatile_cache();
-        let (trim, zero) = empty_bytes(&geometry, grant);
+        let (geometry, workers) = (volume.origin().geometry(), volume.config().workers);
+        Self::new(&geometry, volume.has_volatile_cache(), grant, workers as u16)
+    }
+
+    /// That of a disk with so many queues.
+    #[must_use]
+    pub fn new(geometry: &Geometry, has_cache: bool, grant: Grant, queues: u16) -> Self {
+        let (trim, zero) = empty_bytes(geometry, grant);
         let mut features = PROTOCOL | bit(virtio_config::VIRTIO_F_VERSION_1);
         features |= bit(virtio_ring::VIRTIO_RING_F_EVENT_IDX);
         features |= bit(virtio_ring::VIRTIO_RING_F_INDIRECT_DESC);
@@ -68,7 +76,7 @@ impl Device {
         ] {
             features |= if has { bit(feature) } else { 0 };
         }
-        let (block, physical) = block_sizes(&geometry);
+        let (block, physical) = block_sizes(geometry);
         let exponent = (physical / block).trailing_zeros() as u8;
         let physical_blocks = (physical / block) as u16;
         let mut config = [0; CONFIG_BYTES];
@@ -81,7 +89,7 @@ impl Device {
         put(26, &physical_blocks.to_le_bytes());
         put(28, &u32::from(physical_blocks).to_le_bytes());
         put(CACHE_MODE, &[u8::from(has_cache)]);
-        put(34, &(volume.config().workers as u16).to_le_bytes());
+        put(34, &queues.to_le_bytes());
         put(36, &((trim / SECTOR) as u32).to_le_bytes());
         put(40, &u32::from(trim > 0).to_le_bytes());
         put(44, &(block / SECTOR as u32).to_le_bytes());

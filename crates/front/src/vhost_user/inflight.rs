@@ -74,7 +74,9 @@ impl Area {
         }
         let seals = rustix::fs::fcntl_get_seals(&file);
         if !seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err(wrong(&"it is not sealed against shrinking; accepted: the one of GET_INFLIGHT_FD, or such a memfd"));
+            return Err(wrong(
+                &"it is not sealed against shrinking; accepted: the one of GET_INFLIGHT_FD, or such a memfd",
+            ));
         }
         let region = MmapRegion::from_file(FileOffset::new(file, offset), needed);
         let region = Arc::new(region.map_err(|e| wrong(&e))?);
@@ -82,6 +84,7 @@ impl Area {
     }
 
     /// The record of a queue.
+    #[must_use]
     pub fn record(&self, queue: u16) -> Option<Record> {
         let at = usize::from(queue) * queue_bytes(self.depth);
         let (region, depth) = (Arc::clone(&self.region), self.depth);
@@ -104,7 +107,9 @@ impl Record {
     }
 
     fn get<T: vm_memory::AtomicAccess + Default>(&self, at: usize) -> T {
-        self.slice().and_then(|s| vm_memory::Bytes::load(&s, at, Ordering::SeqCst).ok()).unwrap_or_default()
+        self.slice()
+            .and_then(|s| vm_memory::Bytes::load(&s, at, Ordering::SeqCst).ok())
+            .unwrap_or_default()
     }
 
     fn set<T: vm_memory::AtomicAccess>(&self, at: usize, value: T) {

@@ -28,6 +28,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A running queue, see the module.
 #[derive(Default)]
 pub struct Link {
+    /// The client's descriptors.
     pub bells: Arc<Bells>,
     wake: Mutex<Option<Wake>>,
     stops: AtomicBool,
@@ -41,6 +42,7 @@ pub struct Link {
 impl Link {
     /// That of a queue with these descriptors. The first thing it does is to call: an earlier server may have answered
     /// requests without a call.
+    #[must_use]
     pub fn new(bells: Arc<Bells>) -> Arc<Self> {
         Arc::new(Self { bells, rings: AtomicBool::new(true), ..Self::default() })
     }
@@ -74,10 +76,14 @@ impl Link {
         self.wake();
     }
 
+    /// Whether the queue is to end.
+    #[must_use]
     pub fn stops(&self) -> bool {
         self.stops.load(Ordering::SeqCst)
     }
 
+    /// Whether it waits for nothing of the client.
+    #[must_use]
     pub fn hurries(&self) -> bool {
         self.hurries.load(Ordering::SeqCst)
     }

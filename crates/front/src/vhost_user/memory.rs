@@ -23,6 +23,7 @@ struct Place {
 /// A table of regions.
 #[derive(Debug, Default)]
 pub struct Table {
+    /// The memory, by the guest's addresses.
     pub memory: GuestMemoryMmap,
     places: Vec<Place>,
 }
@@ -43,7 +44,9 @@ impl Table {
             let found = file.metadata().map_err(|e| wrong(&e))?;
             let end = offset.checked_add(bytes).ok_or_else(|| wrong(&"its length overflows"))?;
             if !found.is_file() || end > found.len() {
-                return Err(wrong(&"it is not within its file; accepted: a memfd, or a file of tmpfs or hugetlbfs, of its size"));
+                return Err(wrong(
+                    &"it is not within its file; accepted: a memfd, or a file of tmpfs or hugetlbfs, of its size",
+                ));
             }
             if !offset.is_multiple_of(PAGE as u64) {
                 return Err(wrong(&"it does not begin at a page of its file"));
@@ -61,6 +64,7 @@ impl Table {
     }
 
     /// The guest's address of an address of the client.
+    #[must_use]
     pub fn guest_address(&self, client: u64) -> Option<GuestAddress> {
         let within = |p: &&Place| client.checked_sub(p.client).is_some_and(|at| at < p.bytes);
         let place = self.places.iter().find(within)?;
@@ -74,6 +78,7 @@ pub struct Memory(RwLock<Arc<Table>>);
 
 impl Memory {
     /// The table in force.
+    #[must_use]
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }

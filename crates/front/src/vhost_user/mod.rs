@@ -31,11 +31,11 @@
 
 mod chain;
 mod control;
-mod device;
+pub mod device;
 mod door;
-mod inflight;
-mod link;
-mod memory;
-mod queue;
+pub mod inflight;
+pub mod link;
+pub mod memory;
+pub mod queue;
 
 pub use self::door::VhostUserDoor;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_core::buf::Buf;
+use larder_core::mutant::is_active;
 use larder_core::request::{Errno, Kind};
 use larder_io::QueueOp;
 use larder_volume::budget::{Purse, Wake};
@@ -44,8 +45,11 @@ pub struct Setup {
     pub title: String,
     /// The name of the device.
     pub name: [u8; NAME_BYTES],
+    /// Which requests it takes.
     pub rules: Rules,
+    /// The device.
     pub device: Arc<Device>,
+    /// The guest's memory.
     pub memory: Memory,
     /// Answered writes may be lost: every request fails.
     pub doubted: AtomicBool,
@@ -101,7 +105,8 @@ pub struct GuestQueue {
 }
 
 impl GuestQueue {
-    /// A queue whose ring is ready. `again` are requests of an earlier server.
+    /// A queue whose ring is ready and valid. `again` are requests of an earlier server.
+    #[must_use]
     pub fn new(
         (index, setup): (u16, Arc<Setup>),
         (ring, kick): (Ring, Arc<OwnedFd>),
@@ -114,8 +119,23 @@ impl GuestQueue {
         let (waiting, broken) = (None, None);
         let (listens, calls, due, stopping, told) = (false, false, false, false, false);
         Self {
-            index, setup, ring, link, record, kick, slots, open: 0, again, waiting, purse, listens, calls,
-            due, stopping, broken, told,
+            index,
+            setup,
+            ring,
+            link,
+            record,
+            kick,
+            slots,
+            open: 0,
+            again,
+            waiting,
+            purse,
+            listens,
+            calls,
+            due,
+            stopping,
+            broken,
+            told,
         }
     }
 
@@ -139,7 +159,9 @@ impl GuestQueue {
         };
         let slot = self.slots.get(usize::from(head));
         if !slot.is_some_and(Option::is_none) {
-            self.breaks(&format_args!("it offers descriptor {head}, which is in flight or does not exist"));
+            self.breaks(&format_args!(
+                "it offers descriptor {head}, which is in flight or does not exist"
+            ));
             return None;
         }
         let table = GuestAddress(self.ring.desc_table());
@@ -190,7 +212,8 @@ impl GuestQueue {
             kind @ (abi::VIRTIO_BLK_T_DISCARD | abi::VIRTIO_BLK_T_WRITE_ZEROES) => {
                 let trims = kind == abi::VIRTIO_BLK_T_DISCARD;
                 let mut bytes = [0; Segment::BYTES];
-                if out != Segment::BYTES as u64 || request.out.read(memory, 0, &mut bytes).is_none() {
+                if out != Segment::BYTES as u64 || request.out.read(memory, 0, &mut bytes).is_none()
+                {
                     return Err(Status::Failed);
                 }
                 let segment = Segment::of(bytes);
@@ -217,7 +240,7 @@ impl GuestQueue {
             Some(status) => Err(status),
             None => self.check(memory, &request),
         };
-        let checked = match status {
+        let mut checked = match status {
             Ok(checked) => checked,
             Err(status) => {
                 self.record_of(request.head);
@@ -229,6 +252,13 @@ impl GuestQueue {
         let cost = self.setup.rules.cost(&checked) + spans;
         if !self.purse.spend(cost) {
             return Begun::Waits(request);
+        }
+        if is_active("guest-changes-write") {
+            let table = GuestAddress(self.ring.desc_table());
+            if let Ok(read) = command(memory, table, self.ring.size(), request.head) {
+                checked.offset = read.sector.wrapping_mul(SECTOR);
+                request = read;
+            }
         }
         self.record_of(request.head);
         let take = |at, buf: &mut [u8]| request.out.read(memory, at, buf).ok_or(Errno::EIO);
@@ -411,7 +441,8 @@ impl Queue for GuestQueue {
         }
         if !self.calls {
             let table = self.setup.memory.table();
-            let call = if self.is_call_due(&table) { lock(&self.link.bells.call).clone() } else { None };
+            let call =
+                if self.is_call_due(&table) { lock(&self.link.bells.call).clone() } else { None };
             if let Some(call) = call {
                 self.calls = true;
                 return Some((CALL, QueueOp::Signal(call)));
@@ -448,3 +479,6 @@ impl Drop for GuestQueue {
         self.link.end(next);
     }
 }
+
+#[cfg(test)]
+mod tests;
