@@ -10,7 +10,7 @@ use larder_core::config::preset;
 use larder_front::grant::Grant;
 use larder_front::socket::Rights;
 use larder_front::vhost_user::VhostUserDoor;
-use larder_io::Device;
+use larder_io::{Access, DevSpec, Device};
 use larder_testkit::guest::{AVAILABLE, DATA_BYTES, EVENT_INDEX, Guest, kind};
 use larder_volume::{CacheConfig, Volume};
 use vhost::vhost_user::VhostUserFrontend as _;
@@ -30,14 +30,20 @@ struct Rig {
 }
 
 impl Rig {
-    fn with(grant: Grant) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    fn over(dir: tempfile::TempDir, origin: Device, grant: Grant) -> Self {
         let choices = preset("sce").unwrap().choices();
-        let config = CacheConfig::of(Device::mem(BYTES), choices, 2).named("disk");
-        let volume = Volume::start(config).unwrap();
+        let volume = Volume::start(CacheConfig::of(origin, choices, 2).named("disk")).unwrap();
         let mut rig = Self { dir, volume, door: None };
         rig.open(grant);
         rig
+    }
+
+    fn with(grant: Grant) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("origin");
+        std::fs::File::create(&path).unwrap().set_len(BYTES).unwrap();
+        let origin = Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap();
+        Self::over(dir, origin, grant)
     }
 
     fn new() -> Self {
@@ -198,6 +204,27 @@ fn a_door_that_closes_answers_what_it_took_and_the_guest_connects_to_the_next() 
     for slot in 0..8 {
         assert_eq!(guest.ask(0, kind::READ, slot * 8, &page(0)).1, page(slot as u8 + 1));
     }
+}
+
+/// Memory dies with its server, so that a guest that continues may have lost what was answered.
+#[test]
+fn a_guest_whose_answered_writes_may_be_lost_sees_errors_until_it_resets_the_disk() {
+    let mut rig = Rig::over(tempfile::tempdir().unwrap(), Device::mem(BYTES), Grant::Full);
+    let mut guest = rig.boot(2);
+    assert_eq!(guest.ask(0, kind::WRITE, 0, &page(1)).0, OK);
+    // The same server knows what it answered.
+    guest.connect().unwrap();
+    assert_eq!(guest.ask(0, kind::READ, 0, &page(0)), (OK, page(1)));
+    rig.door.take().unwrap().close(SOON);
+    rig.open(Grant::Full);
+    for _ in 0..2 {
+        guest.connect().unwrap();
+        for queue in [0, 1] {
+            assert_eq!(guest.ask(queue, kind::READ, 0, &page(0)).0, ERROR);
+        }
+    }
+    let mut guest = rig.boot_after(guest);
+    assert_eq!(guest.ask(0, kind::READ, 0, &page(0)).0, OK);
 }
 
 #[test]

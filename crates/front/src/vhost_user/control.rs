@@ -64,17 +64,22 @@ pub struct Host {
     pub title: String,
     /// No queue waits for its end any more.
     pub abandoned: AtomicBool,
-    /// A guest of this server has reset the disk: what it has lost since, it has not lost by the death of a server.
-    known: AtomicBool,
-    /// Queues of a guest that began before this server.
-    strangers: Mutex<Vec<u16>>,
+    guests: Mutex<Guests>,
+}
+
+/// What is known of the guest's queues.
+struct Guests {
+    /// Queues that a guest began with this server.
+    begun: [bool; MOST_QUEUES as usize],
+    /// Queues that began with an earlier one, whose answers may be lost.
+    strangers: Vec<u16>,
 }
 
 impl Host {
     /// That of a socket without clients.
     pub fn new(volume: Arc<Volume>, grant: Grant, title: String) -> Self {
-        let (abandoned, known) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { volume, grant, title, abandoned, known, strangers: Mutex::default() }
+        let guests = Guests { begun: [false; MOST_QUEUES as usize], strangers: Vec::new() };
+        Self { volume, grant, title, abandoned: AtomicBool::new(false), guests: Mutex::new(guests) }
     }
 }
 
@@ -102,7 +107,7 @@ impl Client {
         let text = if volume.name().is_empty() { "larder" } else { volume.name() };
         name.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
         let device = Arc::new(Device::of(volume, *grant));
-        let doubted = AtomicBool::new(!lock(&host.strangers).is_empty());
+        let doubted = AtomicBool::new(!lock(&host.guests).strangers.is_empty());
         let setup = Arc::new(Setup {
             title: title.clone(),
             name,
@@ -176,12 +181,11 @@ impl Client {
         if self.host.volume.answers_survive() {
             return;
         }
-        let mut strangers = lock(&self.host.strangers);
+        let Guests { begun, strangers } = &mut *lock(&self.host.guests);
         strangers.retain(|other| *other != queue);
-        if !continues && strangers.is_empty() {
-            self.host.known.store(true, Ordering::SeqCst);
-        }
-        if continues && !self.host.known.load(Ordering::SeqCst) {
+        let begun = &mut begun[usize::from(queue)];
+        *begun |= !continues;
+        if !*begun {
             tracing::error!(
                 "{}: the guest continues after a server whose answered writes may be lost; its requests fail until it resets the disk",
                 self.host.title
@@ -429,6 +433,11 @@ impl VhostUserBackendReqHandlerMut for Client {
         }
         let (area, file, given) = Area::create(queues, depth).map_err(wrong)?;
         self.area = Some(area);
+        // A client that has no record begins: those that continue bring theirs.
+        let Guests { begun, strangers } = &mut *lock(&self.host.guests);
+        begun.fill(true);
+        strangers.clear();
+        self.setup.doubted.store(false, Ordering::SeqCst);
         Ok((given, file))
     }
 

@@ -28,6 +28,13 @@ pub struct Table {
     places: Vec<Place>,
 }
 
+impl From<GuestMemoryMmap> for Table {
+    /// Memory of this process, at addresses that no client has.
+    fn from(memory: GuestMemoryMmap) -> Self {
+        Self { memory, places: Vec::new() }
+    }
+}
+
 impl Table {
     /// Maps the regions.
     ///

@@ -15,7 +15,7 @@ use larder_front::blocks::Rules;
 use larder_front::grant::Grant;
 use larder_front::vhost_user::device::Device;
 use larder_front::vhost_user::link::{Bells, Link};
-use larder_front::vhost_user::memory::{Memory, Table};
+use larder_front::vhost_user::memory::Memory;
 use larder_front::vhost_user::queue::{GuestQueue, NAME_BYTES, Setup};
 use larder_volume::budget::Purse;
 use larder_volume::queue::Queue as _;
@@ -58,7 +58,7 @@ impl Guest {
         let grant = if setup & 32 != 0 { Grant::ReadOnly } else { Grant::Full };
         let rules = Rules { bytes: BYTES, block_bytes: 512, stripe_bytes: 64 << 10, grant };
         let held = Memory::default();
-        held.set(Table { memory, ..Table::default() });
+        held.set(memory.into());
         let setup = Arc::new(Setup {
             title: "fuzz".to_owned(),
             name: [b'f'; NAME_BYTES],
