@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guest outlives its server: after `kill -9` and a new start, the requests that were in flight are carried out, none is
+//! A guest survives its server: after `kill -9` and a new start, the requests that were in flight are carried out, none is
 //! answered twice or with an error, and the disk has each write that was answered.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
@@ -87,7 +87,7 @@ impl Load {
 }
 
 #[test]
-fn a_guest_outlives_its_server_without_an_error_or_a_lost_write() {
+fn a_guest_survives_its_server_without_an_error_or_a_lost_write() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
     let socket = place.path("disk");

@@ -116,7 +116,7 @@ fn what_cannot_be_served_has_an_error_as_its_status() {
     guest.offer(0, slot * 3);
     assert!(guest.is_called(0, SOON));
     assert_eq!(guest.answered(0), [(slot, ERROR)]);
-    assert_eq!(guest.ask(0, kind::READ, 0, &page(1)).0, OK, "the queue goes on");
+    assert_eq!(guest.ask(0, kind::READ, 0, &page(1)).0, OK, "the queue continues");
 }
 
 #[test]
@@ -127,11 +127,14 @@ fn clients_that_only_read_write_nothing() {
     assert_eq!(guest.ask(0, kind::READ, 0, &page(1)), (OK, page(0)));
 }
 
+/// Address, length, flags, next.
+type Descriptor = (u64, u32, u16, u16);
+
 #[test]
 fn a_queue_whose_descriptors_make_no_sense_stops_and_the_others_go_on() {
     let rig = Rig::new();
     let place = Guest::place(0, 0);
-    let chains: [(&str, Vec<(u64, u32, u16, u16)>); 8] = [
+    let chains: [(&str, Vec<Descriptor>); 8] = [
         ("a loop", vec![(place, 16, 1, 0)]),
         ("a number outside", vec![(place, 16, 1, 64)]),
         ("no header", vec![(place, 15, 1, 1), (place + 16, 1, 2, 0)]),

@@ -228,7 +228,7 @@ impl Guest {
         self.rings[queue].free.pop().unwrap()
     }
 
-    /// Makes a request, if a slot is free. `data` is what is written; of a read only its length counts.
+    /// Makes a request, if a slot is free. `data` is written; of a read only its length counts.
     pub fn submit(&mut self, queue: usize, what: u32, sector: u64, data: &[u8]) -> Option<u16> {
         let slot = self.rings[queue].free.pop()?;
         self.describe_request(queue, slot, (what, sector), data);
@@ -274,7 +274,7 @@ impl Guest {
             free.push(slot);
             answered.push((slot, self.get(Self::place(queue, slot) + 16)));
         }
-        // With event indices: the next answer is to be signalled.
+        // With event indices: the disk calls after the next answer.
         let seen = self.rings[queue].seen;
         self.put(Self::base(queue) + AVAILABLE + 4 + u64::from(DEPTH) * 2, seen);
         fence(Ordering::SeqCst);

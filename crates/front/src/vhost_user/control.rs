@@ -56,7 +56,7 @@ struct Vring {
     runs: Option<Arc<Link>>,
 }
 
-/// What outlives a client.
+/// What clients share, one after another.
 pub struct Host {
     pub volume: Arc<Volume>,
     pub grant: Grant,

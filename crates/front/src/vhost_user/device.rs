@@ -121,7 +121,7 @@ impl Device {
         self.flushes.store(flushes, Ordering::SeqCst);
     }
 
-    /// Whether a write has to be durable when it is answered.
+    /// Whether a write must be durable when it is answered.
     pub fn writes_through(&self) -> bool {
         let (flushes, caches) = (&self.flushes, &self.caches);
         self.has_cache && !(flushes.load(Ordering::SeqCst) && caches.load(Ordering::SeqCst))

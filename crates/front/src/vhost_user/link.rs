@@ -47,12 +47,12 @@ impl Link {
         Arc::new(Self { bells, rings: AtomicBool::new(true), ..Self::default() })
     }
 
-    /// Sets what makes the worker look at the queue.
+    /// Sets what wakes the worker for the queue.
     pub fn set_wake(&self, wake: Wake) {
         *lock(&self.wake) = Some(wake);
     }
 
-    /// Makes the worker look at the queue.
+    /// Wakes the worker for the queue.
     pub fn wake(&self) {
         let wake = lock(&self.wake).clone();
         wake.inspect(|wake| wake());

@@ -6,9 +6,9 @@
 //! - A number that is in flight is not taken again. Each request that was passed on has one answer, if the queue did not stop
 //!   for an error meanwhile.
 //! - A request takes memory from the purse before its buffers are made; without enough it waits, and those behind it too. It
-//!   was read once: what the guest changes meanwhile is not looked at.
+//!   was read once: what the guest changes meanwhile has no effect.
 //! - A queue that stops answers what is in flight. What it did not take stays in the ring for its successor.
-//! - The guest is called through the worker's ring, so that a full descriptor blocks nobody.
+//! - The guest is called through the worker's ring, so that a full descriptor blocks no worker.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -330,7 +330,7 @@ impl GuestQueue {
         self.due = true;
     }
 
-    /// Whether the guest is to be called.
+    /// Whether a call of the guest is due.
     fn is_call_due(&mut self, table: &Table) -> bool {
         let due = std::mem::take(&mut self.due);
         // The question is asked in any case: it counts answers.

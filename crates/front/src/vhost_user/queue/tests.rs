@@ -220,7 +220,7 @@ fn descriptors_that_make_no_sense_stop_the_queue_with_a_reason() {
         rig.offer(0);
         assert!(rig.queue.next_request().is_none());
         assert!(rig.queue.why().contains(needle), "{needle}: {}", rig.queue.why());
-        assert_eq!(rig.tokens(), [CALL + 1], "the client is told");
+        assert_eq!(rig.tokens(), [CALL + 1], "the client receives an event");
         assert_eq!((rig.queue.phase(), rig.used()), (Phase::Closed, vec![]));
     }
     // An index far away, and a request that is in flight already.
