@@ -282,9 +282,7 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn reset_device(&mut self) -> Result<()> {
         self.stop_all();
-        for vring in &mut self.vrings {
-            *vring = Vring::default();
-        }
+        self.vrings.iter_mut().for_each(|vring| vring.enabled = false);
         self.setup.device.begin();
         Ok(())
     }

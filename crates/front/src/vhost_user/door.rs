@@ -159,7 +159,11 @@ impl Shared {
         let warn = |what: &dyn std::fmt::Display| {
             self.lines.write(peer, true, format_args!("{title}: {what}"));
         };
-        if !self.wait_for_seat() {
+        let has_seat = self.wait_for_seat();
+        if self.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        if !has_seat {
             return warn(&"a second client is refused; accepted: one at a time");
         }
         if self.host.volume.has_lost_a_worker() {
