@@ -2,6 +2,9 @@
 //! A volume as a virtual machine's disk: a client of the crate `vhost` against a door of this process.
 #![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
+use std::io::{ErrorKind, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +16,8 @@ use larder_front::vhost_user::VhostUserDoor;
 use larder_io::{Access, DevSpec, Device};
 use larder_testkit::guest::{AVAILABLE, DATA_BYTES, EVENT_INDEX, Guest, kind};
 use larder_volume::{CacheConfig, Volume};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vm_memory::{Bytes as _, GuestAddress};
@@ -241,6 +246,38 @@ fn the_configuration_can_be_read_and_its_cache_mode_written() {
     client.set_config(32, flags, &[0]).unwrap();
     assert_eq!(client.get_config(32, 1, flags, &[0]).unwrap().1, [0]);
     assert_eq!(guest.ask(0, kind::WRITE, 0, &page(1)).0, OK);
+}
+
+/// Messages of every kind with random bodies, some of them cut.
+#[test]
+fn a_client_that_sends_anything_ends_only_its_own_connection() {
+    let rig = Rig::new();
+    let mut random = Pcg64::seed_from_u64(1);
+    for round in 0..400_u32 {
+        let mut client = UnixStream::connect(rig.path()).unwrap();
+        client.set_read_timeout(Some(SOON)).unwrap();
+        for _ in 0..random.random_range(1..6) {
+            let bodies = [0, 8, 12, 20, 24, 40, 100];
+            let size: u32 = bodies[random.random_range(0..bodies.len())];
+            let flags = if random.random_range(0..4) == 0 { random.random() } else { 1_u32 };
+            let header = [random.random_range(0..48_u32), flags, size];
+            let mut message: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+            // Small numbers reach further than random ones.
+            message.extend(
+                (0..size).map(|_| random.random_range(0..4_u8) * random.random_range(0..2)),
+            );
+            message.truncate(random.random_range(0..message.len() * 4));
+            // The server may have disconnected it.
+            let _ = client.write_all(&message);
+        }
+        let _ = client.shutdown(Shutdown::Write);
+        let end = std::io::copy(&mut client, &mut std::io::sink());
+        assert!(
+            !matches!(&end, Err(e) if e.kind() == ErrorKind::WouldBlock),
+            "round {round}: {end:?}"
+        );
+    }
+    assert_eq!(rig.boot(1).ask(0, kind::READ, 0, &page(1)), (OK, page(0)));
 }
 
 #[test]

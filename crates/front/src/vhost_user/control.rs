@@ -9,7 +9,6 @@
 //! overwrite a newer one. The end of the server, or of the volume, ends the wait.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -35,6 +34,7 @@ use super::memory::{Memory, Table};
 use super::queue::{GuestQueue, NAME_BYTES, Setup};
 use crate::blocks::Rules;
 use crate::grant::Grant;
+use crate::lines::Lines;
 
 /// How often a wait for the end of a queue looks around.
 const LOOK: Duration = Duration::from_millis(50);
@@ -42,6 +42,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const CALL_BOUND: Duration = Duration::from_secs(1);
 /// After so long a wait is reported.
 const TELL: Duration = Duration::from_secs(5);
+
+const LOST: &str = "the guest continues after a server whose answered writes may be lost; its requests fail until it resets the disk";
 
 /// A queue as the client describes it.
 #[derive(Default)]
@@ -62,6 +64,8 @@ pub struct Host {
     pub grant: Grant,
     /// The socket, for messages.
     pub title: String,
+    /// Lines of the log that clients and guests cause.
+    pub lines: Arc<Lines>,
     /// No queue waits for its end any more.
     pub abandoned: AtomicBool,
     guests: Mutex<Guests>,
@@ -79,7 +83,8 @@ impl Host {
     /// That of a socket without clients.
     pub fn new(volume: Arc<Volume>, grant: Grant, title: String) -> Self {
         let guests = Guests { begun: [false; MOST_QUEUES as usize], strangers: Vec::new() };
-        Self { volume, grant, title, abandoned: AtomicBool::new(false), guests: Mutex::new(guests) }
+        let (lines, abandoned) = (Arc::default(), AtomicBool::new(false));
+        Self { volume, grant, title, lines, abandoned, guests: Mutex::new(guests) }
     }
 }
 
@@ -96,13 +101,13 @@ pub struct Client {
 
 /// An error of a message, for the log.
 fn wrong(what: impl std::fmt::Display) -> Error {
-    Error::ReqHandlerError(io::Error::other(what.to_string()))
+    Error::ReqHandlerError(std::io::Error::other(what.to_string()))
 }
 
 impl Client {
     /// A client that has connected.
     pub fn new(host: Arc<Host>, peer: Peer) -> Self {
-        let Host { volume, grant, title, .. } = &*host;
+        let Host { volume, grant, title, lines, .. } = &*host;
         let mut name = [0; NAME_BYTES];
         let text = if volume.name().is_empty() { "larder" } else { volume.name() };
         name.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
@@ -110,6 +115,7 @@ impl Client {
         let doubted = AtomicBool::new(!lock(&host.guests).strangers.is_empty());
         let setup = Arc::new(Setup {
             title: title.clone(),
+            lines: (Arc::clone(lines), peer),
             name,
             rules: Rules::of(volume, *grant),
             device,
@@ -186,10 +192,9 @@ impl Client {
         let begun = &mut begun[usize::from(queue)];
         *begun |= !continues;
         if !*begun {
-            tracing::error!(
-                "{}: the guest continues after a server whose answered writes may be lost; its requests fail until it resets the disk",
-                self.host.title
-            );
+            if strangers.is_empty() {
+                tracing::error!("{}: {LOST}", self.host.title);
+            }
             strangers.push(queue);
         }
         self.setup.doubted.store(!strangers.is_empty(), Ordering::SeqCst);
@@ -358,7 +363,6 @@ impl VhostUserBackendReqHandlerMut for Client {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         self.stop(index)?;
         let vring = self.vring(index)?;
-        // It starts again with a new descriptor.
         vring.kick = None;
         Ok(VhostUserVringState::new(index, vring.base.into()))
     }

@@ -21,7 +21,6 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use super::control::{Client, Host};
 use super::link::lock;
 use crate::grant::Grant;
-use crate::lines::Lines;
 use crate::socket::{Rights, bind_unix};
 
 /// How long a client waits for a former one that has not noticed its end.
@@ -49,7 +48,6 @@ struct Shared {
     listener: UnixListener,
     seat: Seat,
     stop: AtomicBool,
-    lines: Lines,
 }
 
 /// An open door.
@@ -72,8 +70,8 @@ impl VhostUserDoor {
     ) -> Result<Self, VolumeError> {
         let listener = bind_unix(path, rights)?;
         let host = Host::new(Arc::clone(volume), grant, format!("vhost-user:{}", path.display()));
-        let (seat, stop, lines) = (Seat::default(), AtomicBool::new(false), Lines::default());
-        let shared = Arc::new(Shared { host: Arc::new(host), listener, seat, stop, lines });
+        let (seat, stop) = (Seat::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { host: Arc::new(host), listener, seat, stop });
         let accepting = Arc::clone(&shared);
         let body = move || accepting.accept();
         let thread = std::thread::Builder::new().name("larder-accept".to_owned()).spawn(body);
@@ -157,7 +155,7 @@ impl Shared {
         let peer = Peer::User(whose.uid.as_raw());
         let title = &self.host.title;
         let warn = |what: &dyn std::fmt::Display| {
-            self.lines.write(peer, true, format_args!("{title}: {what}"));
+            self.host.lines.write(peer, true, format_args!("{title}: {what}"));
         };
         let has_seat = self.wait_for_seat();
         if self.stop.load(Ordering::SeqCst) {
@@ -203,7 +201,7 @@ impl Shared {
 
     fn serve(&self, stream: UnixStream, client: Arc<Mutex<Client>>, peer: Peer) {
         let title = &self.host.title;
-        self.lines.write(peer, false, format_args!("{title}: a client has connected"));
+        self.host.lines.write(peer, false, format_args!("{title}: a client has connected"));
         let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&client));
         let ended = loop {
             match messages.handle_request() {
@@ -216,7 +214,7 @@ impl Shared {
         }
         let is_expected = self.stop.load(Ordering::SeqCst) || matches!(ended, Error::Disconnected);
         let line = format_args!("{title}: the client is disconnected: {ended}");
-        self.lines.write(peer, !is_expected, line);
+        self.host.lines.write(peer, !is_expected, line);
         lock(&client).close();
         // The client sees the end of the connection now, after that of its requests.
         drop(messages);

@@ -20,6 +20,7 @@ use larder_core::mutant::is_active;
 use larder_core::request::{Errno, Kind};
 use larder_io::QueueOp;
 use larder_volume::budget::{Purse, Wake};
+use larder_volume::peer::Peer;
 use larder_volume::queue::Queue;
 use larder_volume::session::{ClientRequest, Phase, Source};
 use virtio_bindings::virtio_blk as abi;
@@ -32,6 +33,7 @@ use super::inflight::Record;
 use super::link::{Link, lock};
 use super::memory::{Memory, Table};
 use crate::blocks::{Checked, Rules};
+use crate::lines::Lines;
 
 const SECTOR: u64 = 512;
 /// The length of a device's name.
@@ -43,6 +45,8 @@ const CALL: u64 = 1;
 pub struct Setup {
     /// The volume, for messages.
     pub title: String,
+    /// Limits the lines that the guest causes, and whose they are.
+    pub lines: (Arc<Lines>, Peer),
     /// The name of the device.
     pub name: [u8; NAME_BYTES],
     /// Which requests it takes.
@@ -141,7 +145,9 @@ impl GuestQueue {
 
     fn breaks(&mut self, why: &dyn std::fmt::Display) {
         if self.broken.is_none() {
-            tracing::error!("{}: queue {} of its guest stops: {why}", self.setup.title, self.index);
+            let Setup { title, lines: (lines, peer), .. } = &*self.setup;
+            let line = format_args!("{title}: queue {} of its guest stops: {why}", self.index);
+            lines.write(*peer, true, line);
             self.broken = Some(why.to_string());
         }
         self.stopping = true;

@@ -18,6 +18,7 @@ use larder_front::vhost_user::link::{Bells, Link};
 use larder_front::vhost_user::memory::Memory;
 use larder_front::vhost_user::queue::{GuestQueue, NAME_BYTES, Setup};
 use larder_volume::budget::Purse;
+use larder_volume::peer::Peer;
 use larder_volume::queue::Queue as _;
 use larder_volume::session::{ClientRequest, Phase, Source as _, What};
 use virtio_queue::{Queue as Ring, QueueT as _};
@@ -61,6 +62,7 @@ impl Guest {
         held.set(memory.into());
         let setup = Arc::new(Setup {
             title: "fuzz".to_owned(),
+            lines: (Arc::default(), Peer::User(0)),
             name: [b'f'; NAME_BYTES],
             rules,
             device: Arc::new(Device::new(&geometry, true, grant, 1)),

@@ -5,7 +5,6 @@ use std::sync::Mutex;
 
 use larder_io::Device as Disk;
 use larder_volume::budget::{Budget, LEAST_BYTES};
-use larder_volume::peer::Peer;
 use larder_volume::session::What;
 
 use super::super::inflight::Area;
@@ -32,6 +31,7 @@ fn setup() -> Arc<Setup> {
     let rules = Rules { bytes: BYTES, block_bytes: 512, stripe_bytes: 1 << 20, grant: Grant::Full };
     let setup = Setup {
         title: "test".to_owned(),
+        lines: (Arc::default(), Peer::User(0)),
         name: [b'x'; NAME_BYTES],
         rules,
         device: Arc::new(Device::new(&Disk::mem(BYTES).geometry(), true, Grant::Full, 1)),
