@@ -127,6 +127,7 @@ test: deps-build deps-test lint docs
 	scripts/pages $(or $(CARGO_TARGET_DIR),target)/debug/larder $(BOOK)
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
 	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
+	$(CARGO) test --locked -p larder-front --features mutants --lib guest
 	$(CARGO) test --locked -p larder-shared --features mutants --test mutants --test flush_beside
 	$(CARGO) test --locked -p larder-pg --features mutants --lib mutant
 	$(MAKE) test-postgres
@@ -144,7 +145,7 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p larder --no-default-features -- -D warnings
 	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
-	$(CARGO) clippy --locked -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p larder-front -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(CARGO) deny --log-level error check licenses bans sources

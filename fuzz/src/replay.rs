@@ -4,9 +4,10 @@
 use larder_testkit::fuzz;
 
 fn main() {
-    let targets: [(&str, fn(&[u8])); 9] = [
+    let targets: [(&str, fn(&[u8])); 10] = [
         ("configuration", larder::configuration::check),
         ("control_lines", fuzz::control_lines::check),
+        ("guest_requests", fuzz::guest_requests::check),
         ("metadata", fuzz::metadata::check),
         ("nbd_handshake", fuzz::nbd_handshake::check),
         ("nbd_requests", fuzz::nbd_requests::check),

@@ -19,12 +19,9 @@ const fn mutant(name: &'static str, rule: &'static str, what: &'static str) -> M
     Mutant { name, rule, what }
 }
 
-/// Only the death of a process shows the mutants of this rule.
-pub const DEATHS: &str = "L10";
-/// Only several processes show the mutants of this rule.
-pub const SHARED: &str = "S5";
-/// Only a process that serves flash shows the mutants of this rule.
-pub const SERVED: &str = "S6";
+/// What only tests outside torture show: the death of a process (L10), several processes (S5), a process that serves flash
+/// (S6), a guest that changes its memory (15).
+pub const APART: [&str; 4] = ["L10", "S5", "S6", "15"];
 
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
@@ -57,6 +54,7 @@ pub const MUTANTS: &[Mutant] = &[
         "a read of flash that a write overlapped brings its page into the tier of RAM",
     ),
     mutant("share-not-kept", "14", "a volume takes slots beyond its share"),
+    mutant("guest-changes-write", "15", "a guest's request is read again after its check"),
     mutant(
         "refusing-origin-grows",
         "14",

@@ -15,6 +15,7 @@ use crate::listen::{Listen, ListenSpec, Listener, Secure};
 use crate::nbd::export::Exports;
 use crate::socket::Rights;
 use crate::ublk::{Controller, UblkDoor};
+use crate::vhost_user::VhostUserDoor;
 
 /// An open door.
 pub enum Door {
@@ -24,6 +25,8 @@ pub enum Door {
     File(Box<FuseDoor>),
     /// A block device.
     Block(Box<UblkDoor>),
+    /// A disk of a virtual machine.
+    Guest(Box<VhostUserDoor>),
 }
 
 /// What opens the doors that need more than a socket.
@@ -68,6 +71,10 @@ impl Door {
                 };
                 Ok(Self::Block(Box::new(UblkDoor::open(*id, single()?.0, *grant, controller)?)))
             }
+            ListenSpec::VhostUser(path) => {
+                let door = VhostUserDoor::open(path, single()?.0, *grant, rights)?;
+                Ok(Self::Guest(Box::new(door)))
+            }
         }
     }
 
@@ -76,7 +83,7 @@ impl Door {
     pub fn address(&self) -> Option<Address> {
         match self {
             Self::Socket(listener) => Some(listener.address()),
-            Self::File(_) | Self::Block(_) => None,
+            Self::File(_) | Self::Block(_) | Self::Guest(_) => None,
         }
     }
 
@@ -87,16 +94,18 @@ impl Door {
             Self::Socket(listener) => listener.uri(export).to_string(),
             Self::File(door) => format!("fuse:{}", door.file().display()),
             Self::Block(door) => door.device().display().to_string(),
+            Self::Guest(door) => format!("vhost-user:{}", door.path().display()),
         }
     }
 
-    /// The volume of a file or device; `None` for a socket, whose clients choose theirs.
+    /// The volume of a file, device or disk; `None` for a socket, whose clients choose theirs.
     #[must_use]
     pub fn volume(&self) -> Option<&Arc<Volume>> {
         match self {
             Self::Socket(_) => None,
             Self::File(door) => Some(door.volume()),
             Self::Block(door) => Some(door.volume()),
+            Self::Guest(door) => Some(door.volume()),
         }
     }
 
@@ -114,6 +123,7 @@ impl Door {
                     Self::Socket(listener) => drop(listener),
                     Self::File(door) => door.close(bound, hurry),
                     Self::Block(door) => door.close(bound),
+                    Self::Guest(door) => door.close(bound),
                 };
                 // Without a thread the door is dropped, which closes it without waiting.
                 if let Err(e) = std::thread::Builder::new().name(name).spawn_scoped(scope, close) {

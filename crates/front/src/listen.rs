@@ -77,7 +77,7 @@ pub struct Listener {
 /// As for [`Listener::start`].
 pub fn check(spec: &ListenSpec, mounter: &dyn Mounter) -> Result<(), VolumeError> {
     match spec {
-        ListenSpec::Unix(path) => {
+        ListenSpec::Unix(path) | ListenSpec::VhostUser(path) => {
             let fail =
                 |e: &str| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display()));
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -146,7 +146,7 @@ impl Listener {
         let socket = match spec {
             ListenSpec::Unix(path) => Socket::Unix(bind_unix(path, rights)?, path.clone()),
             ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
-            ListenSpec::Fuse(_) | ListenSpec::Ublk(_) => {
+            ListenSpec::Fuse(_) | ListenSpec::Ublk(_) | ListenSpec::VhostUser(_) => {
                 return Err(VolumeError::Usage(format!("{spec}: is not a socket")));
             }
         };

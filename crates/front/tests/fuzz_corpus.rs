@@ -3,8 +3,8 @@
 //! with `found` once made its function panic.
 
 use larder_testkit::fuzz::{
-    control_lines, corpus, metadata, nbd_handshake, nbd_requests, page_log, shared_memory,
-    state_file,
+    control_lines, corpus, guest_requests, metadata, nbd_handshake, nbd_requests, page_log,
+    shared_memory, state_file,
 };
 
 fn replay(target: &str, check: fn(&[u8])) {
@@ -19,6 +19,11 @@ fn replay(target: &str, check: fn(&[u8])) {
 #[test]
 fn control_lines_are_parsed_or_rejected() {
     replay("control_lines", control_lines::check);
+}
+
+#[test]
+fn a_guests_memory_is_served_or_rejected() {
+    replay("guest_requests", guest_requests::check);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hostile peers: bytes of NBD clients, of an origin's server and of control clients, random and the same in every run:
+//! Hostile peers: bytes of NBD clients, of guests, of an origin's server and of control clients, random and the same in every run:
 //! inputs of the fuzz corpus, changed, and random pieces. The checks are those of the fuzz targets, with a time limit for
 //! each input and bounded memory. `crates/cli/tests/hostile_clients.rs` sends such bytes to a live server.
 //!
@@ -7,7 +7,7 @@
 //! `LARDER_HOSTILE_LINES` so many.
 
 use larder_testkit::fuzz::campaign::Campaign;
-use larder_testkit::fuzz::{control_lines, nbd_handshake, nbd_requests};
+use larder_testkit::fuzz::{control_lines, guest_requests, nbd_handshake, nbd_requests};
 
 const CLIENTS: Campaign = Campaign { variable: "LARDER_HOSTILE_CLIENTS", few: 300 };
 const ORIGINS: Campaign = Campaign { variable: "LARDER_HOSTILE_ORIGINS", few: 300 };
@@ -33,6 +33,11 @@ fn a_hostile_client_negotiates_nothing_or_an_export() {
 #[test]
 fn requests_of_a_hostile_client_are_bounded() {
     CLIENTS.run_as("nbd_requests", nbd_requests::check, of_client);
+}
+
+#[test]
+fn a_hostile_guest_stops_its_queue_or_is_served() {
+    CLIENTS.run("guest_requests", guest_requests::check);
 }
 
 #[test]

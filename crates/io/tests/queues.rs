@@ -65,6 +65,24 @@ fn a_peer_that_takes_an_event_back_blocks_nothing() {
 }
 
 #[test]
+fn a_signal_reaches_its_descriptor_and_a_full_one_blocks_nothing() {
+    let mut driver = Driver::new().unwrap();
+    for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
+        let event = event(flags);
+        driver.queue_op(4, 1, QueueOp::Signal(Arc::clone(&event)));
+        assert_eq!(next(&mut driver), QueueEvent { queue: 4, token: 1, result: Ok(0) });
+        let mut word = [0; 8];
+        rustix::io::read(&event, &mut word).unwrap();
+        assert_eq!(u64::from_ne_bytes(word), 1);
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        driver.queue_op(4, 2, QueueOp::Signal(Arc::clone(&event)));
+        driver.turn(Some(driver.now() + 30_000_000)).unwrap();
+        driver.drop_queue(4);
+        assert!(is_silent(&mut driver));
+    }
+}
+
+#[test]
 fn a_dropped_queue_has_no_event_and_its_number_can_be_used_again() {
     let mut driver = Driver::new().unwrap();
     let (old, new) = (event(EventfdFlags::empty()), event(EventfdFlags::NONBLOCK));

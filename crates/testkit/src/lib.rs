@@ -6,6 +6,7 @@
 //! | the engine | [`memory`], [`units`], [`fixtures`] | |
 //! | the fuzz targets and their corpus | `fuzz` | `fuzz` |
 //! | a volume and its front doors in this process; raw clients | `load`, `rig`, `certs`, `sent`; `raw` | `served` |
+//! | disks of virtual machines | `guest` | `guest` |
 //! | the command | `command`, `place`, `server`, `fuse` | `command` |
 //!
 //! Why features: the tests of `larder-core` are built without the crates above it.
@@ -28,6 +29,9 @@ pub mod load;
 pub mod rig;
 #[cfg(feature = "served")]
 pub mod sent;
+
+#[cfg(feature = "guest")]
+pub mod guest;
 
 #[cfg(feature = "command")]
 pub mod command;

@@ -54,11 +54,11 @@ pub struct ServeArgs {
     /// The five choices by name, see `larder presets` [default: that of the flash in use, else larder]
     #[arg(long)]
     pub preset: Option<String>,
-    /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH, ublk[:NUMBER]
+    /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH, ublk[:NUMBER], vhost-user:PATH
     ///
     /// fuse:PATH is a file that is the volume; a loop device can mount it. ublk is the block device /dev/ublkbNUMBER, and
-    /// needs Linux 6.5 or newer. Clients of ro:LISTEN only read; clients of
-    /// backup:LISTEN only read, and their reads leave the cache as it is.
+    /// needs Linux 6.5 or newer. vhost-user is a disk of a virtual machine (QEMU, cloud-hypervisor, libvirt). Clients of
+    /// ro:LISTEN only read; clients of backup:LISTEN only read, and their reads leave the cache as it is.
     #[arg(long, value_name = "LISTEN", required_unless_present = "config")]
     pub listen: Vec<Listen>,
     /// Mode of unix listeners, which decides who may connect [default: as the umask allows]

@@ -103,8 +103,7 @@ fn sockets(volumes: &[Checked]) -> Result<()> {
         let args = &plan.args;
         let numbered = args.listen.iter().filter(|listen| listen.spec != ListenSpec::Ublk(None));
         let listeners = numbered.map(|Listen { spec, .. }| {
-            let single = matches!(spec, ListenSpec::Fuse(_) | ListenSpec::Ublk(_));
-            let sharer = (!single).then_some(index);
+            let sharer = (!spec.is_single()).then_some(index);
             (listener_thing(spec), "listen", sharer)
         });
         let control = (path_thing(&way.control), "control", None);
@@ -177,7 +176,9 @@ fn device_thing(device: &DevSpec) -> Option<Thing> {
 
 fn listener_thing(spec: &ListenSpec) -> Thing {
     match spec {
-        ListenSpec::Unix(path) | ListenSpec::Fuse(path) => path_thing(path),
+        ListenSpec::Unix(path) | ListenSpec::Fuse(path) | ListenSpec::VhostUser(path) => {
+            path_thing(path)
+        }
         ListenSpec::Tcp(_) | ListenSpec::Ublk(_) => Thing::Address(spec.to_string()),
     }
 }

@@ -118,7 +118,7 @@ fn shared(served: &[Served]) -> Vec<(&Listen, Vec<Sharer<'_>>)> {
         for listen in &s.plan.args.listen {
             let Listen { grant, spec } = listen;
             // A file or a device needs a volume at once; clients of a socket are refused by its name.
-            if is_missing && matches!(spec, ListenSpec::Fuse(_) | ListenSpec::Ublk(_)) {
+            if is_missing && spec.is_single() {
                 tracing::warn!("{}: {spec} is not offered: the origin is missing", s.plan.title());
                 continue;
             }

@@ -109,7 +109,7 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
         }
         let volumes = checked.plan.volumes();
         for listen in volumes.iter().flat_map(|volume| &volume.args.listen) {
-            if let ListenSpec::Unix(path) = &listen.spec {
+            if let ListenSpec::Unix(path) | ListenSpec::VhostUser(path) = &listen.spec {
                 rights.push((directory(path), SOCKETS));
             }
         }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::grant::Grant;
 
 /// The accepted forms of LISTEN, for messages.
-const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH or ublk[:NUMBER], with ro: or backup: before it for clients that only read";
+const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH, ublk[:NUMBER] or vhost-user:PATH, with ro: or backup: before it for clients that only read";
 
 /// An address to listen on, as the user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,16 @@ pub enum ListenSpec {
     Fuse(PathBuf),
     /// A block device, `/dev/ublkbN`; without a number, any.
     Ublk(Option<u32>),
+    /// A virtual machine's disk, on a unix socket.
+    VhostUser(PathBuf),
+}
+
+impl ListenSpec {
+    /// Whether it is a single volume, and not a socket whose clients choose theirs.
+    #[must_use]
+    pub const fn is_single(&self) -> bool {
+        matches!(self, Self::Fuse(_) | Self::Ublk(_) | Self::VhostUser(_))
+    }
 }
 
 impl FromStr for ListenSpec {
@@ -53,6 +63,12 @@ impl FromStr for ListenSpec {
                 Ok(Self::Fuse(path.into()))
             };
         }
+        if let Some(path) = text.strip_prefix("vhost-user:") {
+            return match path {
+                "" => wrong("the path is empty"),
+                path => Ok(Self::VhostUser(path.into())),
+            };
+        }
         if text == "ublk" {
             return Ok(Self::Ublk(None));
         }
@@ -73,6 +89,7 @@ impl fmt::Display for ListenSpec {
             Self::Unix(path) => write!(f, "nbd+unix:{}", path.display()),
             Self::Tcp(address) => write!(f, "nbd://{address}"),
             Self::Fuse(path) => write!(f, "fuse:{}", path.display()),
+            Self::VhostUser(path) => write!(f, "vhost-user:{}", path.display()),
             Self::Ublk(None) => write!(f, "ublk"),
             Self::Ublk(Some(id)) => write!(f, "ublk:{id}"),
         }
@@ -117,6 +134,7 @@ mod tests {
             "ublk",
             "ublk:0",
             "ublk:1048575",
+            "vhost-user:/run/x.sock",
         ] {
             assert_eq!(good.parse::<ListenSpec>().unwrap().to_string(), good);
         }
@@ -131,6 +149,7 @@ mod tests {
             "ublk:-1",
             "ublk:1048576",
             "ublk0",
+            "vhost-user:",
         ] {
             let error = bad.parse::<ListenSpec>().unwrap_err();
             assert!(error.contains("accepted: nbd+unix:PATH"), "{error}");

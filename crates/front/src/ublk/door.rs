@@ -17,9 +17,10 @@ use larder_volume::{Volume, VolumeError};
 use rustix::fs::{Mode, OFlags};
 
 use super::controller::Controller;
-use super::queue::{Rules, UblkQueue};
+use super::queue::UblkQueue;
 use super::settle::{BOUND, Settled, remove, settle};
 use super::wish::Wish;
+use crate::blocks::Rules;
 use crate::grant::Grant;
 
 /// How long the driver may take for a command, beside what it waits for.
@@ -154,13 +155,7 @@ fn serve(volume: &Arc<Volume>, settled: &Settled, grant: Grant) -> Result<Charac
     let info = settled.info();
     let character = open(info.id)?;
     let config = volume.config();
-    let geometry = volume.origin().geometry();
-    let rules = Rules {
-        bytes: geometry.bytes,
-        block_bytes: geometry.block_bytes,
-        stripe_bytes: volume.shape().stripe_bytes(),
-        grant,
-    };
+    let rules = Rules::of(volume, grant);
     // All queues, before the first one fetches: they cannot be taken back.
     let queues = (0..info.queues).map(|queue| character.queue(queue, info.depth));
     let queues = queues.collect::<Result<Vec<_>, _>>()?;

@@ -21,15 +21,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use larder_core::buf::Buf;
-use larder_core::request::{Errno, Kind, pieces};
+use larder_core::request::{Errno, Kind};
 use larder_io::QueueOp;
 use larder_io::ublk::uapi::{COMMIT_AND_FETCH, FETCH, FUA, NO_UNMAP, operation, queue_arguments};
 use larder_io::ublk::{CharacterQueue, Descriptor};
 use larder_volume::budget::{Purse, Wake};
 use larder_volume::queue::Queue;
-use larder_volume::session::{ClientRequest, Phase, Source, What};
+use larder_volume::session::{ClientRequest, Phase, Source};
 
-use crate::grant::Grant;
+use crate::blocks::{Checked, Rules};
 
 const SECTOR: u64 = 512;
 
@@ -86,19 +86,6 @@ impl Port for CharacterQueue {
     }
 }
 
-/// What requests a device takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// Its size.
-    pub bytes: u64,
-    /// Requests with data are whole blocks.
-    pub block_bytes: u32,
-    /// Writes are cut at multiples of it.
-    pub stripe_bytes: u64,
-    /// What its clients may do.
-    pub grant: Grant,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
     Fetching,
@@ -114,13 +101,6 @@ struct Open {
     /// What the answer counts: bytes of data.
     bytes: u64,
     cost: u64,
-}
-
-/// A request, checked.
-struct Checked {
-    what: What,
-    offset: u64,
-    len: u64,
 }
 
 /// The queue, see the module.
@@ -173,64 +153,30 @@ impl<P: Port> UblkQueue<P> {
         let fua = request.flags & FUA != 0;
         let may_unmap = request.flags & NO_UNMAP == 0;
         let kind = match request.operation {
-            operation::FLUSH => {
-                return Ok(Checked { what: What::Io(Kind::Flush), offset: 0, len: 0 });
-            }
+            operation::FLUSH => Kind::Flush,
             operation::READ => Kind::Read,
             operation::WRITE => Kind::Write { fua },
             operation::DISCARD => Kind::Trim { fua },
             operation::WRITE_ZEROES => Kind::Zero { fua, may_unmap },
             _ => return Err(Errno::EOPNOTSUPP),
         };
-        let what = match (kind, self.rules.grant) {
-            (Kind::Read, Grant::Backup) => What::PassiveRead,
-            (Kind::Read, _) | (_, Grant::Full) => What::Io(kind),
-            // EROFS: the kernel refuses writes to a device that is read-only.
-            _ => return Err(Errno(30)),
-        };
-        let offset = offset.ok_or(Errno::EINVAL)?;
-        let end = offset.checked_add(len).filter(|end| *end <= self.rules.bytes);
-        let block = u64::from(self.rules.block_bytes);
-        let whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
-        if len == 0 || end.is_none() || !whole {
-            return Err(Errno::EINVAL);
-        }
-        Ok(Checked { what, offset, len })
-    }
-
-    /// The data of a write, in buffers as the volume cuts it.
-    fn data(&self, tag: u16, offset: u64, len: u64) -> Result<Vec<Buf>, Errno> {
-        let part = |piece: larder_core::request::Piece| {
-            let mut buf = Buf::with_len(piece.len as usize);
-            self.port.take(tag, piece.offset - offset, &mut buf)?;
-            Ok(buf)
-        };
-        pieces(offset, len, self.rules.stripe_bytes).map(part).collect()
+        self.rules.check(kind, offset, len)
     }
 
     /// Passes the request of a tag on, or answers it. `None`: it waits for memory.
     fn begin(&mut self, tag: u16) -> Option<Option<ClientRequest>> {
-        let checked = self.check(&self.port.descriptor(tag));
-        let Checked { what, offset, len } = match checked {
+        let checked = match self.check(&self.port.descriptor(tag)) {
             Ok(checked) => checked,
             Err(errno) => {
                 self.commit(tag, Err(errno));
                 return Some(None);
             }
         };
-        let (reads, writes) = (
-            !matches!(what, What::Io(kind) if kind != Kind::Read),
-            matches!(what, What::Io(Kind::Write { .. })),
-        );
-        let bytes = if reads || writes { len } else { 0 };
-        let rooms =
-            pieces(offset, bytes, self.rules.stripe_bytes).map(|p| Buf::room(p.len as usize));
-        let cost = rooms.sum::<usize>() as u64;
+        let cost = self.rules.cost(&checked);
         if cost > 0 && !self.purse.spend(cost) {
             return None;
         }
-        let bufs = if writes { self.data(tag, offset, len) } else { Ok(Vec::new()) };
-        let bufs = match bufs {
+        let bufs = match self.rules.data(&checked, |at, into| self.port.take(tag, at, into)) {
             Ok(bufs) => bufs,
             Err(errno) => {
                 self.purse.give_back(cost);
@@ -238,8 +184,10 @@ impl<P: Port> UblkQueue<P> {
                 return Some(None);
             }
         };
+        let (reads, bytes) = (checked.reads(), checked.data_bytes());
         self.tags[usize::from(tag)] = Tag::Open(Open { reads, bytes, cost });
         self.open += 1;
+        let Checked { what, offset, len } = checked;
         Some(Some(ClientRequest { ticket: tag.into(), what, offset, len, bufs }))
     }
 

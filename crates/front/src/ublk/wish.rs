@@ -10,14 +10,13 @@ use larder_io::ublk::uapi::{Basic, Discard, attribute, feature};
 use larder_io::ublk::{DeviceInfo, Params};
 use larder_volume::Volume;
 
+use crate::blocks::{block_sizes, empty_bytes};
 use crate::grant::Grant;
 
 /// Requests of a queue.
 const DEPTH: u16 = 128;
 /// The longest request with data, as the engine cuts it.
 const MOST_IO_BYTES: u32 = 1 << 20;
-/// The longest trim or zeroing.
-const MOST_EMPTY_BYTES: u64 = 1 << 30;
 /// Shorter stripes are no borders of requests.
 const LEAST_CHUNK_BYTES: u64 = 64 << 10;
 /// The largest block of the kernel's page cache.
@@ -76,14 +75,13 @@ impl Wish {
 fn params(geometry: &Geometry, shape: &Shape, has_cache: bool, grant: Grant) -> Params {
     let stripe = shape.stripe_bytes();
     let chunk = if stripe < LEAST_CHUNK_BYTES { 0 } else { stripe / SECTOR };
-    let block = geometry.block_bytes.max(SECTOR as u32);
-    let physical = geometry.physical_block_bytes.max(block).next_power_of_two();
+    let (block, physical) = block_sizes(geometry);
     let (logical, physical) = (block.trailing_zeros() as u8, physical.trailing_zeros() as u8);
     let mut attributes = if has_cache { attribute::VOLATILE_CACHE | attribute::FUA } else { 0 };
     if grant != Grant::Full {
         attributes |= attribute::READ_ONLY;
     }
-    let empty_sectors = if grant == Grant::Full { (MOST_EMPTY_BYTES / SECTOR) as u32 } else { 0 };
+    let (trim, zero) = empty_bytes(geometry, grant);
     let basic = Basic {
         attributes,
         logical_shift: logical,
@@ -97,8 +95,8 @@ fn params(geometry: &Geometry, shape: &Shape, has_cache: bool, grant: Grant) -> 
     };
     let discard = Discard {
         granularity: block,
-        most_sectors: if geometry.can_trim { empty_sectors } else { 0 },
-        most_zeroes_sectors: empty_sectors,
+        most_sectors: (trim / SECTOR) as u32,
+        most_zeroes_sectors: (zero / SECTOR) as u32,
         segments: 1,
         ..Discard::default()
     };

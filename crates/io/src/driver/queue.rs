@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - Each started operation has one event, unless its queue was dropped first: then it has none.
-//! - A table here owns the descriptor of an operation, and the word that the kernel fills from an event, until the
-//!   completion. Commands point to no memory.
+//! - A table here owns the descriptor of an operation, and the word that the kernel fills from an event or adds to one,
+//!   until the completion. Commands point to no memory.
 //! - The kernel cancels no command on request: a command ends when its driver ends it, or when the ring is gone. So
 //!   dropping a driver does not wait for commands.
 //!
@@ -15,8 +15,8 @@
 //! Why no reads and writes of a ublk device are here: its driver supports no transfer without waiting, so the kernel
 //! would hand each one to another thread. A direct call copies the same bytes on this thread.
 //!
-//! Why an event on a non-blocking descriptor is polled first: a read would fail at once. A descriptor is read only
-//! through the ring, so a peer that takes an event back does not block the thread.
+//! Why an event on a non-blocking descriptor is polled first: a read would fail at once. A descriptor is read and written
+//! only through the ring, so a peer that takes an event back, or fills one, does not block the thread.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -48,6 +48,8 @@ pub enum QueueOp {
     },
     /// Waits for an event descriptor (`eventfd`), and resets it. One such operation at a time for each descriptor.
     Event(Arc<OwnedFd>),
+    /// Adds one to an event descriptor (`eventfd`).
+    Signal(Arc<OwnedFd>),
 }
 
 /// An operation of a queue has ended.
@@ -57,7 +59,7 @@ pub struct QueueEvent {
     pub queue: u32,
     /// As given to [`Driver::queue_op`](super::Driver::queue_op).
     pub token: u64,
-    /// What a command returned; zero for an event.
+    /// What a command returned; zero for another operation.
     pub result: Result<u32, Errno>,
 }
 
@@ -65,7 +67,7 @@ struct Started {
     queue: u32,
     token: u64,
     op: QueueOp,
-    /// Where the kernel stores what it reads from an event descriptor.
+    /// Where the kernel stores what it reads from an event descriptor, or finds what it adds.
     word: Box<u64>,
     /// The descriptor is not read before a poll found it readable.
     polls: bool,
@@ -106,13 +108,13 @@ impl Queues {
 
     pub(super) fn start(&mut self, ring: &mut Ring, queue: u32, token: u64, op: QueueOp) {
         let polls = match &op {
-            QueueOp::Command { .. } => false,
+            QueueOp::Command { .. } | QueueOp::Signal(_) => false,
             QueueOp::Event(event) => {
                 rustix::fs::fcntl_getfl(event).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
             }
         };
         self.commands += usize::from(matches!(op, QueueOp::Command { .. }));
-        let word = Box::new(0);
+        let word = Box::new(u64::from(matches!(op, QueueOp::Signal(_))));
         let (tries, dropped) = (0, false);
         let started = Started { queue, token, op, word, polls, tries, dropped };
         let key = self.started.insert(started);
@@ -122,9 +124,9 @@ impl Queues {
     #[allow(unsafe_code)]
     fn submit(&mut self, ring: &mut Ring, key: usize) {
         let entry = self.started[key].entry().user_data(Tag::Queue.with(key));
-        // SAFETY: a command and a poll point to no memory. A read fills the 8 bytes of a box in the table, which only this
-        // operation uses, and whose entry is removed when its last completion has been reaped. The descriptor belongs to
-        // the entry too.
+        // SAFETY: a command and a poll point to no memory. A read fills the 8 bytes of a box in the table, and a write reads
+        // them; only this operation uses the box, and its entry is removed when its last completion has been reaped. The
+        // descriptor belongs to the entry too.
         unsafe { ring.push(entry) };
     }
 
@@ -148,7 +150,7 @@ impl Queues {
         self.events.retain(|event| event.queue != queue);
         for (key, started) in self.started.iter_mut().filter(|(_, s)| s.queue == queue) {
             started.dropped = true;
-            if matches!(started.op, QueueOp::Event(_)) {
+            if !matches!(started.op, QueueOp::Command { .. }) {
                 let target = Tag::Queue.with(key);
                 let entry = opcode::AsyncCancel::new(target).build();
                 // SAFETY: the entry points to no memory.
@@ -179,6 +181,10 @@ impl Started {
                 let word = std::ptr::from_mut(&mut *self.word).cast();
                 opcode::Read::new(types::Fd(event.as_raw_fd()), word, 8).build()
             }
+            QueueOp::Signal(event) => {
+                let word = std::ptr::from_ref(&*self.word).cast();
+                opcode::Write::new(types::Fd(event.as_raw_fd()), word, 8).build()
+            }
         }
     }
 
@@ -190,6 +196,13 @@ impl Started {
         }
         if matches!(self.op, QueueOp::Command { .. }) {
             return Next::End(result.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
+        }
+        if matches!(self.op, QueueOp::Signal(_)) {
+            return Next::End(match result {
+                // EAGAIN: its peer has not taken any of 2^64 - 2 signals.
+                Ok(_) | Err(Errno(11)) => Ok(0),
+                Err(errno) => Err(errno),
+            });
         }
         let polled = std::mem::take(&mut self.polls);
         match result {

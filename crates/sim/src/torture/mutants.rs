@@ -7,7 +7,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use larder_core::mutant::{DEATHS, MUTANTS, SERVED, SHARED};
+use larder_core::mutant::{APART, MUTANTS};
 
 use super::corpus;
 use super::rows::profile;
@@ -125,8 +125,7 @@ pub fn named(name: &str) -> Option<&'static str> {
 
 /// The names of all that one process can show.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let shown =
-        MUTANTS.iter().filter(|m| ![DEATHS, SHARED, SERVED].contains(&m.rule) && m.name != CRAFTED);
+    let shown = MUTANTS.iter().filter(|m| !APART.contains(&m.rule) && m.name != CRAFTED);
     shown.map(|m| m.name)
 }
 

@@ -5,6 +5,7 @@
 
 pub mod campaign;
 pub mod control_lines;
+pub mod guest_requests;
 pub mod metadata;
 pub mod nbd_handshake;
 pub mod nbd_requests;

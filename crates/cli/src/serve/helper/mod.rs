@@ -69,7 +69,7 @@ impl Helper {
     pub fn start<'a>(listeners: impl IntoIterator<Item = &'a Listen>) -> Result<Self> {
         let path = |listen: &'a Listen| match &listen.spec {
             ListenSpec::Fuse(path) => Some((listen, path.clone())),
-            ListenSpec::Unix(_) | ListenSpec::Tcp(_) | ListenSpec::Ublk(_) => None,
+            _ => None,
         };
         let (files, places): (Vec<&Listen>, Vec<PathBuf>) =
             listeners.into_iter().filter_map(path).unzip();

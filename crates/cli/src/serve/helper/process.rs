@@ -52,7 +52,7 @@ pub fn run(args: &HelperArgs) -> Result<()> {
 fn path(listen: &Listen) -> Option<PathBuf> {
     match &listen.spec {
         ListenSpec::Fuse(path) => Some(path.clone()),
-        ListenSpec::Unix(_) | ListenSpec::Tcp(_) | ListenSpec::Ublk(_) => None,
+        _ => None,
     }
 }
 

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 
 use larder_volume::budget::{Budget, LEAST_BYTES};
 use larder_volume::peer::Peer;
+use larder_volume::session::What;
 
 use super::*;
+use crate::grant::Grant;
 
 const DEPTH: u16 = 8;
 
