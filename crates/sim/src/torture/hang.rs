@@ -15,7 +15,7 @@ use crate::world::ORIGIN;
 
 /// The longest hang, in patiences.
 const LONGEST: u64 = 20;
-/// How long a request of another volume takes at most, besides the patience. The slowest of 300 seeds without a hang takes a third.
+/// How long a request of another volume takes at most, besides the patience: some operations, a checkpoint, an exchange.
 const SLOWEST: Nanos = 60 * MILLISECOND;
 
 impl Life<'_> {
