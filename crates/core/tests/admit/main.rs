@@ -3,6 +3,7 @@
 //! (design rule 10).
 
 mod case;
+mod several;
 
 use larder_core::config::WritePolicy;
 use larder_core::format::label::{Found, HEADER_BYTES};
@@ -414,86 +415,6 @@ fn other_flash_of_the_same_origin_is_superseded() {
     let refused = of(&records, 3, None).expect_err("it is dirty");
     assert_eq!(refused.0, 3);
     assert!(of(&records, 3, Some(3)).is_ok());
-}
-
-/// A volume that starts by itself takes nothing from the others of a flash that it shared.
-#[test]
-fn of_a_shared_flash_only_the_same_origin_is_superseded() {
-    let origins = ["/san", "/lun"].map(|at| OriginRecord::new(at, &place(at), 4096));
-    let kept = Kept::Units(Vec::new());
-    let shared = StateRecord::attached(7, &kept, WritePolicy::WriteAround, origins.into());
-    let by = |record: &StateRecord, own: bool, origins: &[&str]| {
-        let origins: Vec<_> = origins.iter().map(|at| place(at)).collect();
-        superseded(vec![((), record.clone())], |()| own, &origins, None)
-    };
-    let in_use = |found: Vec<((), StateRecord)>| {
-        found.iter().map(|(_, r)| (r.in_use, r.origins[0].in_use, r.origins[1].in_use)).collect()
-    };
-    let after = |own, origins: &[&str]| -> Vec<_> {
-        in_use(by(&shared, own, origins).expect("it is clean"))
-    };
-    assert_eq!(after(false, &["/lun"]), [(true, true, false)]);
-    assert_eq!(after(false, &["/lun", "/san"]), [(false, true, true)]);
-    assert_eq!(after(true, &["/lun"]), [(false, true, true)], "the cache starts without flash");
-    assert_eq!(after(false, &["/other"]), []);
-    // After a restart of the machine its device has another number, and the same link.
-    let link = || Some("/dev/mapper/lun".into());
-    let mut linked = shared.clone();
-    linked.origins[1].origin_link = link();
-    let renumbered = [OriginPlace { resolved: "/dev/dm-5".to_owned(), link: link() }];
-    let found = superseded(vec![((), linked)], |()| false, &renumbered, None);
-    assert_eq!(in_use(found.expect("it is clean"))[..], [(true, true, false)]);
-    let without = by(&shared, false, &["/lun"]).expect("it is clean").remove(0).1;
-    assert!(by(&without, false, &["/lun"]).expect("it is clean").is_empty());
-    assert_eq!(in_use(by(&without, false, &["/san"]).expect("clean"))[..], [(false, true, false)]);
-    assert!(without.using(1).origins[1].in_use);
-    let dirty = StateRecord { dirty: true, ..shared.clone() };
-    assert!(by(&dirty, false, &["/lun"]).is_err() && by(&dirty, false, &["/other"]).is_ok());
-}
-
-#[test]
-fn decisions_about_several_volumes() {
-    let volumes = |kind: &str, change: fn(&mut Case)| {
-        let mut case = Case::three(kind);
-        change(&mut case);
-        case.decide()
-    };
-    assert_eq!(volumes("sce", |_| ()), "warm");
-    let changed: fn(&mut Case) = |c| c.others[1].0.modified_ns = Some(78);
-    let cold = "the origin was written to while it was not served";
-    assert_eq!(volumes("sce", changed), format!("warm; of 2: {cold}"));
-    let refused = volumes("prwc", |c| {
-        c.record(|r| r.dirty = true);
-        c.others[1].0.modified_ns = Some(78);
-    });
-    assert!(refused.starts_with("refused") && refused.contains(cold), "{refused}");
-    let out = volumes("sce", |c| c.record(|r| r.origins[0].in_use = false));
-    assert!(out.starts_with("warm; of 0: it was detached"), "{out}");
-    let all = volumes("sce", |c| {
-        c.record(|r| r.origins.iter_mut().for_each(|of| of.in_use = false));
-    });
-    assert!(all.starts_with("cold: it was detached"), "{all}");
-    let fewer = volumes("sce", |c| drop(c.others.pop()));
-    assert_eq!(fewer, "cold: the state file records it for the origins /san, /lun/1, /lun/2");
-    // Two origins were exchanged: the user's word does not make the one's dirty data that of the other.
-    let exchanged = volumes("prwc", |c| {
-        c.record(|r| r.dirty = true);
-        c.wishes = ADOPTED;
-        c.others.reverse();
-    });
-    assert!(exchanged.contains("records the origin as that of the volume 'third'"), "{exchanged}");
-    let moved = volumes("prwc", |c| {
-        c.record(|r| r.dirty = true);
-        c.wishes = ADOPTED;
-        c.others[1].1 = place("/moved");
-    });
-    assert_eq!(moved, "warm, the user vouches for its place");
-    // A crash came before everything of the first had left: nothing of it is dirty.
-    let crashed: fn(&mut Case) = |c| c.record(|r| (r.dirty, r.origins[0].in_use) = (true, false));
-    let renewed = volumes("prwc", crashed);
-    assert!(renewed.starts_with("warm; of 0: it was detached"), "{renewed}");
-    let other_order = volumes("sce", |c| c.others.reverse());
-    assert!(other_order.starts_with("warm; of 1: the state file records it for"), "{other_order}");
 }
 
 #[test]
