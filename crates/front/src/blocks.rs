@@ -64,7 +64,7 @@ impl Rules {
     #[must_use]
     pub fn of(volume: &Volume, grant: Grant) -> Self {
         let Geometry { bytes, block_bytes, .. } = volume.origin().geometry();
-        Self { bytes, block_bytes, stripe_bytes: volume.shape().stripe_bytes(), grant }
+        Self { bytes, block_bytes, stripe_bytes: volume.cache().shape().stripe_bytes(), grant }
     }
 
     /// Whether the request may pass. `offset` is `None` if it is no number of bytes.

@@ -322,7 +322,7 @@ impl Context {
 
     /// A seat for a client that chose an export.
     fn admit(&self, export: usize, whose: &Whose) -> Result<Seat, String> {
-        let volume = self.volumes.get(export).filter(|volume| !volume.has_lost_a_worker());
+        let volume = self.volumes.get(export).filter(|volume| !volume.cache().has_lost_a_worker());
         let seat = match volume {
             None => Err("this export has failed".to_owned()),
             Some(volume) if volume.origin().is_absent() => {
@@ -362,10 +362,10 @@ impl Context {
             return tell(format_args!("disconnected in favour of clients that came later"));
         }
         tell(format_args!("connected to export '{}'", export.name));
-        let stripe_bytes = volume.shape().stripe_bytes();
+        let stripe_bytes = volume.cache().shape().stripe_bytes();
         let session = Session::new(export, negotiated.structured, stripe_bytes, Limits::default())
             .with_allocation(negotiated.allocation)
-            .with_purse(volume.config().clients.budget.purse(whose.peer));
+            .with_purse(volume.cache().config().clients.budget.purse(whose.peer));
         let socket = Arc::new(socket);
         volume.welcome(Accepted { socket, session: Box::new(session), peer: whose.name, seat });
     }

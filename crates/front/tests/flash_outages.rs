@@ -88,7 +88,7 @@ fn a_detach_ends_the_retries_of_a_clean_cache() {
     rig.flash_fault.fail(Target::All, Errno::EIO);
     rig.await_state("failed");
     eventually("the device is released", || rig.status().flash.is_none());
-    rig.volume.detach(PATIENCE, |_| {}).unwrap();
+    rig.volume.cache().detach(PATIENCE, |_| {}).unwrap();
     assert_eq!(rig.stats().state, "pass-through");
     rig.flash_fault.heal();
     std::thread::sleep(Duration::from_millis(2_500));
@@ -100,20 +100,20 @@ fn a_detach_ends_the_retries_of_a_clean_cache() {
 #[test]
 fn a_flash_file_has_its_blocks_once_it_is_formatted() {
     let rig = Rig::start_cold(Setup::default(), 430);
-    rig.volume.detach(PATIENCE, |_| {}).unwrap();
+    rig.volume.cache().detach(PATIENCE, |_| {}).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let bytes = 4 << 20;
     for sparse in [true, false] {
         let path = dir.path().join(format!("flash-{sparse}"));
         std::fs::File::create_new(&path).unwrap().set_len(bytes).unwrap();
         let device = Device::open(&DevSpec::Path(path.clone()), Access::ReadWrite).unwrap();
-        let (shape, choices) = (rig.volume.shape(), &rig.volume.config().choices);
+        let (shape, choices) = (rig.volume.cache().shape(), &rig.volume.cache().config().choices);
         let flash = FlashDevice::prepare(device, None, shape, choices, Wishes::default()).unwrap();
         let needed = flash.plan.end();
-        rig.volume.attach(flash.sparse(sparse)).unwrap();
+        rig.volume.cache().attach(flash.sparse(sparse)).unwrap();
         let allocated = std::fs::metadata(&path).unwrap().blocks() * 512;
         assert_eq!(allocated >= needed, !sparse, "{allocated} of {needed}");
-        rig.volume.detach(PATIENCE, |_| {}).unwrap();
+        rig.volume.cache().detach(PATIENCE, |_| {}).unwrap();
     }
     rig.finish();
 }
@@ -142,9 +142,9 @@ fn full(dir: &Path, fault: &Fault, flash_dead_after: Duration) -> Arc<Volume> {
     };
     let volume = Volume::start(config).unwrap();
     let flash = open("flash", 16 << 20).with_fault(fault);
-    let (shape, choices) = (volume.shape(), &volume.config().choices);
+    let (shape, choices) = (volume.cache().shape(), &volume.cache().config().choices);
     let flash = FlashDevice::prepare(flash, None, shape, choices, Wishes::default()).unwrap();
-    volume.attach(flash).unwrap();
+    volume.cache().attach(flash).unwrap();
     volume
 }
 
@@ -181,7 +181,7 @@ fn a_write_past_failed_flash_outlives_a_stop_and_a_restart() {
     assert_eq!(ask(&volume, write, 9 * 4096, &[4; 512]), Err(Errno::EIO));
     assert_eq!(ask(&volume, Kind::Flush, 0, &[]), Ok(()));
     let began = Instant::now();
-    volume.stop(PATIENCE, |_| {}, || false).unwrap();
+    volume.cache().stop(PATIENCE, |_| {}, || false).unwrap();
     assert!(began.elapsed() < PATIENCE / 2, "the stop waited for flash");
     drop(volume);
     let volume = full(dir.path(), &Fault::new(), DEAD_AFTER);
@@ -190,7 +190,7 @@ fn a_write_past_failed_flash_outlives_a_stop_and_a_restart() {
     let mut expected = vec![1; 64];
     (expected[5], expected[7]) = (2, 3);
     assert_eq!(found, expected);
-    volume.stop(PATIENCE, |_| {}, || false).unwrap();
+    volume.cache().stop(PATIENCE, |_| {}, || false).unwrap();
 }
 
 /// A stop that has less time than the log retries writes what only memory has to the origin.
@@ -201,9 +201,9 @@ fn a_stop_during_an_outage_loses_no_answered_write() {
     let volume = full(dir.path(), &fault, 10 * PATIENCE);
     fault.fail(Target::All, Errno::EIO);
     ask(&volume, Kind::Write { fua: false }, 4096, &[7; 4096]).unwrap();
-    volume.stop(Duration::from_secs(8), |_| {}, || false).unwrap();
+    volume.cache().stop(Duration::from_secs(8), |_| {}, || false).unwrap();
     drop(volume);
     let volume = full(dir.path(), &Fault::new(), DEAD_AFTER);
     assert_eq!(read(&volume, 4096, 4096), [7; 4096]);
-    volume.stop(PATIENCE, |_| {}, || false).unwrap();
+    volume.cache().stop(PATIENCE, |_| {}, || false).unwrap();
 }

@@ -56,7 +56,7 @@ fn everything(mut rig: Rig) {
     rig.load.progress(5);
     rig.attach_new("third").unwrap();
     rig.hits();
-    rig.volume.detach(PATIENCE, |_| {}).unwrap();
+    rig.volume.cache().detach(PATIENCE, |_| {}).unwrap();
     rig.load.progress(5);
     rig.attach_new("fourth").unwrap();
     rig.hits();
@@ -116,6 +116,6 @@ fn over_an_export() {
         let (volume, listener, origin) = far(dir.path());
         everything(Rig::over(origin, dir, setup, 340 + seed));
         drop(listener);
-        volume.stop(PATIENCE, |_| {}, || false).unwrap();
+        volume.cache().stop(PATIENCE, |_| {}, || false).unwrap();
     }
 }

@@ -121,7 +121,7 @@ fn a_remote_flash_that_loses_its_data_fails() {
     let Some(mut server) = Nbdkit::start(dir.path()) else { return };
     let device = server.device(Duration::from_secs(1), Duration::from_secs(2));
     let rig = Rig::start(Setup { workers: 2, in_flight: 64, ..Setup::default() }, 9);
-    rig.volume.detach(PATIENCE, |_| {}).unwrap();
+    rig.volume.cache().detach(PATIENCE, |_| {}).unwrap();
     rig.attach(&device).unwrap();
     rig.await_state("caching");
     rig.hits();

@@ -73,7 +73,7 @@ impl Server {
 
     fn end(self) {
         drop(self.listener);
-        self.volume.stop(Duration::from_secs(10), |_| {}, || false).unwrap();
+        self.volume.cache().stop(Duration::from_secs(10), |_| {}, || false).unwrap();
     }
 }
 

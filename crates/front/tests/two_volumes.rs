@@ -44,7 +44,7 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default()).unwrap();
     let config = CacheConfig::of(Device::mem(16 << 20), choices, 2).named(name);
     let volume = Volume::start(config).unwrap();
-    volume.attach(flash).unwrap();
+    volume.cache().attach(flash).unwrap();
     volume
 }
 
@@ -70,14 +70,14 @@ fn a_lost_worker_fails_only_its_own_volume() {
     b.write_at(0, &[0xbb; 4096], true).unwrap();
 
     volumes[0].call(Kind::Flush, 0, 0, Vec::new(), |_| panic!("a worker of this test dies"));
-    eventually("the loss is known", || volumes[0].has_lost_a_worker());
+    eventually("the loss is known", || volumes[0].cache().has_lost_a_worker());
     let begin = Instant::now();
     let error = volumes[0].stats().unwrap_err().to_string();
     assert!(error.contains("lost a worker") && begin.elapsed() < Duration::from_secs(5), "{error}");
     let late = Client::connect(&uri("a"), &options);
     let answered = late.is_ok_and(|mut late| late.read_at(0, &mut [0; 4096]).is_ok());
     assert!(!answered, "a lost volume serves a new client");
-    let stopped = volumes[0].stop(Duration::ZERO, |_| (), || true);
+    let stopped = volumes[0].cache().stop(Duration::ZERO, |_| (), || true);
     drop(stopped);
     for client in &mut a {
         let mut bytes = [0; 4096];
@@ -88,7 +88,7 @@ fn a_lost_worker_fails_only_its_own_volume() {
     assert_eq!(bytes, [0xbb; 4096]);
     Client::connect(&uri("b"), &options).unwrap().write_at(4096, &bytes, false).unwrap();
     assert_eq!(volumes[1].stats().unwrap().state, "caching");
-    volumes[1].stop(PATIENCE, |_| (), || false).unwrap();
+    volumes[1].cache().stop(PATIENCE, |_| (), || false).unwrap();
 }
 
 /// Needs root and `/dev/fuse`; skipped without them.
@@ -113,7 +113,7 @@ fn users_of_a_lost_volumes_file_get_an_error() {
     let ((a, a_door, a_file), (b, b_door, b_file)) = (open("a"), open("b"));
     b_file.write_all_at(&[0xbb; 4096], 0).unwrap();
     a.call(Kind::Flush, 0, 0, Vec::new(), |_| panic!("a worker of this test dies"));
-    eventually("the loss is known", || a.has_lost_a_worker());
+    eventually("the loss is known", || a.cache().has_lost_a_worker());
     // Units of the lost worker and of the other one. The readers are processes, because a thread that waits for this
     // process would keep it from ending.
     let mut readers: Vec<_> = (0..4)
@@ -127,7 +127,7 @@ fn users_of_a_lost_volumes_file_get_an_error() {
         .collect();
     std::thread::sleep(Duration::from_millis(100));
     drop(a_door);
-    drop(a.stop(Duration::ZERO, |_| (), || true));
+    drop(a.cache().stop(Duration::ZERO, |_| (), || true));
     eventually("no reader waits", || readers.iter_mut().all(|r| r.try_wait().unwrap().is_some()));
     assert!(readers.iter_mut().any(|r| !r.wait().unwrap().success()), "all were answered");
     assert!(a_file.read_at(&mut [0; 4096], 0).is_err(), "a worker answered");
@@ -136,7 +136,7 @@ fn users_of_a_lost_volumes_file_get_an_error() {
     assert_eq!(bytes, [0xbb; 4096]);
     drop(b_file);
     Door::close(vec![b_door], PATIENCE, || false);
-    b.stop(PATIENCE, |_| (), || false).unwrap();
+    b.cache().stop(PATIENCE, |_| (), || false).unwrap();
     assert!(!dir.path().join("a").exists() && !dir.path().join("b").exists());
 }
 
@@ -161,6 +161,6 @@ fn a_lost_flash_fails_only_for_its_own_volume() {
     let status = b.status().unwrap();
     assert_eq!((status.state, status.alarm), ("caching", None));
     for volume in [a, b] {
-        volume.stop(PATIENCE, |_| (), || false).unwrap();
+        volume.cache().stop(PATIENCE, |_| (), || false).unwrap();
     }
 }

@@ -217,10 +217,10 @@ fn a_device_detached_under_load_can_be_attached_again() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let rig = Rig::start(setup, seed as u64);
         for _ in 0..5 {
-            rig.volume.detach(PATIENCE, |_| {}).unwrap();
+            rig.volume.cache().detach(PATIENCE, |_| {}).unwrap();
             assert_eq!(rig.stats().state, "pass-through");
             assert_eq!(rig.status().flash, None);
-            refused(rig.volume.detach(PATIENCE, |_| {}), "no flash device is attached");
+            refused(rig.volume.cache().detach(PATIENCE, |_| {}), "no flash device is attached");
             rig.load.progress(10);
             // Opening fails if the attached handle still locks the file.
             let device = rig.flash("flash").unwrap();
@@ -242,7 +242,8 @@ fn detach_of_a_hanging_flash_is_bounded_and_completes_when_it_answers() {
         rig.flash_fault.hang(Target::All);
         rig.await_state("suspended");
         let (begin, mut reported) = (Instant::now(), 0);
-        let result = rig.volume.detach(Duration::from_millis(300), |waiting| reported = waiting);
+        let result =
+            rig.volume.cache().detach(Duration::from_millis(300), |waiting| reported = waiting);
         assert!(matches!(result, Err(VolumeError::TooSlow(_))), "{result:?}");
         assert!(begin.elapsed() < PATIENCE && reported > 0);
         assert_eq!(rig.stats().state, "detaching");
@@ -331,7 +332,7 @@ fn many_faults_in_a_row() {
                 2 => rig.flash_fault.hang(Target::Reads),
                 3 => rig.flash_fault.vanish(),
                 4 => rig.flash_fault.slow(Duration::from_millis(20)),
-                _ => drop(rig.volume.detach(Duration::from_millis(50), |_| {})),
+                _ => drop(rig.volume.cache().detach(Duration::from_millis(50), |_| {})),
             }
             std::thread::sleep(Duration::from_millis(random.random_range(1..200)));
             rig.load.progress(10);

@@ -245,8 +245,8 @@ impl Rig {
 
     /// Attaches a flash device.
     pub fn attach(&self, device: &Device) -> Result<(), VolumeError> {
-        let (shape, choices) = (self.volume.shape(), &self.volume.config().choices);
-        self.volume.attach(FlashDevice::prepare(
+        let (shape, choices) = (self.volume.cache().shape(), &self.volume.cache().config().choices);
+        self.volume.cache().attach(FlashDevice::prepare(
             device.clone(),
             None,
             shape,
@@ -309,8 +309,8 @@ impl Rig {
         if let Door::File(door) = self.door {
             door.close(PATIENCE, || false);
         }
-        let stopped = self.volume.stop(PATIENCE, |_| {}, || false);
-        assert!(self.volume.has_stopped());
+        let stopped = self.volume.cache().stop(PATIENCE, |_| {}, || false);
+        assert!(self.volume.cache().has_stopped());
         stopped
     }
 

@@ -98,8 +98,8 @@ impl Volume {
         let dev = self.begin_to_leave()?;
         let left = self.cache().leave(number, bound);
         let left = left.and_then(|()| self.flush_origin(bound.saturating_sub(began.elapsed())));
-        let _change = lock(&self.change);
-        lock(&self.state).departing.remove(&number);
+        let _change = lock(&self.cache().change);
+        lock(&self.cache().state).departing.remove(&number);
         let left = left.and_then(|()| match self.cache().flash_in_use()? == dev {
             true => Ok(()),
             false => Err(VolumeError::Refused("another flash was attached meanwhile".to_owned())),
@@ -108,16 +108,16 @@ impl Volume {
             self.cache().join(number)?;
             return Err(error);
         }
-        lock(&self.state).outside.insert(number);
+        lock(&self.cache().state).outside.insert(number);
         tracing::info!("volume '{}' has left its cache; it is served from its origin", self.name());
         Ok(())
     }
 
     /// The flash that the volume is about to leave.
     fn begin_to_leave(&self) -> Result<DevId, VolumeError> {
-        let _change = lock(&self.change);
+        let _change = lock(&self.cache().change);
         let dev = self.cache().flash_in_use()?;
-        let (name, mut state) = (self.name(), lock(&self.state));
+        let (name, mut state) = (self.name(), lock(&self.cache().state));
         let refused = |why: &str| Err(VolumeError::Refused(format!("volume '{name}' {why}")));
         if state.outside.contains(&self.number()) {
             return refused("has left its cache already");
@@ -133,14 +133,14 @@ impl Volume {
     /// # Errors
     /// No flash is attached, or the volume is in its cache.
     pub fn join_cache(&self) -> Result<(), VolumeError> {
-        let _change = lock(&self.change);
+        let _change = lock(&self.cache().change);
         let (name, number) = (self.name(), self.number());
         self.cache().flash_in_use()?;
-        if !lock(&self.state).outside.contains(&number) {
+        if !lock(&self.cache().state).outside.contains(&number) {
             return Err(VolumeError::Refused(format!("volume '{name}' is in its cache")));
         }
         self.cache().join(number)?;
-        lock(&self.state).outside.remove(&number);
+        lock(&self.cache().state).outside.remove(&number);
         tracing::info!("volume '{name}' is in its cache again");
         Ok(())
     }

@@ -12,7 +12,7 @@ impl Volume {
     /// write cache has none: each answered write is on the disk. Like the kernel, it believes what the disk reports.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
-        !self.config.choices.origin_has_answers() || self.origin().has_volatile_cache()
+        !self.cache().config.choices.origin_has_answers() || self.origin().has_volatile_cache()
     }
 
     /// Whether a later process can answer for each write that this one answered, flushed or not, and no operation of this
@@ -21,9 +21,9 @@ impl Volume {
     #[must_use]
     pub fn answers_survive(&self) -> bool {
         let local = |device: &larder_io::Device| matches!(device.identity(), Ok(Some(_)));
-        let state = lock(&self.state);
+        let state = lock(&self.cache().state);
         let flash = state.attached.as_ref().is_none_or(|a| local(&a.flash.device));
-        self.config.choices.answers_survive() && local(self.origin()) && flash
+        self.cache().config.choices.answers_survive() && local(self.origin()) && flash
     }
 }
 

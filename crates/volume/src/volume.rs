@@ -2,9 +2,9 @@
 //! A volume as its clients see it: an origin behind a cache, which it may share with others.
 //!
 //! Offsets here are those of the volume; the cache adds the volume's place in the space of all volumes. What concerns the
-//! flash and the workers is reached through the cache, to which a volume dereferences.
+//! flash and the workers is reached through [`cache`](Volume::cache).
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -35,14 +35,6 @@ pub struct Volume {
     cache: Arc<Cache>,
     /// Its place among the volumes of the cache.
     number: u32,
-}
-
-impl Deref for Volume {
-    type Target = Cache;
-
-    fn deref(&self) -> &Cache {
-        &self.cache
-    }
 }
 
 impl Volume {

@@ -59,12 +59,12 @@ fn queue_on(volume: &Volume, worker: u32) -> Guest {
         ring: Arc::clone(&ring),
         kick: Arc::clone(&kick),
         answers: sender,
-        stripe_bytes: volume.shape().stripe_bytes(),
+        stripe_bytes: volume.cache().shape().stripe_bytes(),
         waits: false,
         next: 0,
         open: 0,
         phase: Phase::Open,
-        purse: volume.config().clients.budget.purse(Peer::User(worker)),
+        purse: volume.cache().config().clients.budget.purse(Peer::User(worker)),
     };
     volume.welcome_queue(worker, Box::new(fake));
     Guest { ring, kick, answers }
@@ -179,14 +179,14 @@ fn volume(origin: Device, budget: Budget) -> Arc<Volume> {
 }
 
 fn stop(volume: &Volume) {
-    volume.stop(PATIENCE, |_| (), || false).unwrap();
+    volume.cache().stop(PATIENCE, |_| (), || false).unwrap();
 }
 
 #[test]
 fn requests_of_a_queue_are_cut_at_stripes_and_answered_beside_those_of_others() {
     let volume = volume(Device::mem(BYTES), Budget::default());
     let guests: Vec<Guest> = (0..3).map(|worker| queue_on(&volume, worker)).collect();
-    let stripe = volume.shape().stripe_bytes();
+    let stripe = volume.cache().shape().stripe_bytes();
     let at = stripe - 4096;
     let bytes: Vec<u8> = (0..stripe as usize + 8192).map(|i| (i / 512 % 250) as u8 + 1).collect();
     guests[0].run(Kind::Write { fua: true }, at, &bytes, 0);
@@ -256,7 +256,7 @@ fn a_queue_that_closes_is_removed_and_another_takes_its_place() {
 #[test]
 fn a_request_that_waits_for_memory_is_taken_when_there_is_some() {
     let volume = volume(Device::mem(BYTES), Budget::new(LEAST_BYTES, 1, 3));
-    let mut hog = volume.config().clients.budget.purse(Peer::User(99));
+    let mut hog = volume.cache().config().clients.budget.purse(Peer::User(99));
     assert!(hog.spend(40 << 20));
     let guest = queue_on(&volume, 0);
     guest.ask(Kind::Read, 0, &[], 30 << 20);

@@ -135,7 +135,7 @@ impl Rig {
             ..CacheConfig::of(origin, self.choices.clone(), 1).named(NAME)
         })?;
         let served = Served { volume };
-        served.volume.attach(flash)?;
+        served.volume.cache().attach(flash)?;
         Ok(served)
     }
 
@@ -176,7 +176,7 @@ impl Served {
 
     /// Stops it, and returns when no process holds its devices.
     fn stop(self) -> Result<()> {
-        self.volume.stop(BOUND, |_| (), || false)?;
+        self.volume.cache().stop(BOUND, |_| (), || false)?;
         let began = Instant::now();
         while Arc::strong_count(&self.volume) > 1 {
             ensure!(began.elapsed() < BOUND, "the volume does not end");

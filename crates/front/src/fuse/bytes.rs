@@ -61,7 +61,7 @@ impl Bytes {
         Self {
             overlaps: volume.overlaps().clone(),
             block: u64::from(geometry.block_bytes),
-            stripe: volume.shape().stripe_bytes(),
+            stripe: volume.cache().shape().stripe_bytes(),
             size: geometry.bytes,
             passive,
             volume: Arc::clone(volume),
@@ -358,7 +358,7 @@ mod tests {
             let at = *at as usize;
             assert!(all[at..at + held.len()] == *held, "{} bytes at {at}", held.len());
         }
-        let _ = bytes.volume.stop(Duration::from_secs(5), |_| (), || false);
+        let _ = bytes.volume.cache().stop(Duration::from_secs(5), |_| (), || false);
     }
 
     #[test]
@@ -386,6 +386,6 @@ mod tests {
             }
         }
         wait(|done| bytes.flush(done)).unwrap();
-        let _ = bytes.volume.stop(Duration::from_secs(5), |_| (), || false);
+        let _ = bytes.volume.cache().stop(Duration::from_secs(5), |_| (), || false);
     }
 }

@@ -154,7 +154,7 @@ impl Drop for UblkDoor {
 fn serve(volume: &Arc<Volume>, settled: &Settled, grant: Grant) -> Result<Character, Errno> {
     let info = settled.info();
     let character = open(info.id)?;
-    let config = volume.config();
+    let config = volume.cache().config();
     let rules = Rules::of(volume, grant);
     // All queues, before the first one fetches: they cannot be taken back.
     let queues = (0..info.queues).map(|queue| character.queue(queue, info.depth));

@@ -52,9 +52,9 @@ impl Wish {
                 geometry.block_bytes
             ));
         }
-        let params = params(&geometry, &volume.shape(), volume.has_volatile_cache(), grant);
+        let params = params(&geometry, &volume.cache().shape(), volume.has_volatile_cache(), grant);
         let (word, survives) = (word(volume), volume.answers_survive());
-        Ok(Self { id, word, survives, params, queues: volume.config().workers as u16 })
+        Ok(Self { id, word, survives, params, queues: volume.cache().config().workers as u16 })
     }
 
     /// What the driver is asked for.

@@ -168,7 +168,7 @@ impl Client {
             None => base,
         });
         self.judge(number, used != 0 || !again.is_empty());
-        let config = self.host.volume.config();
+        let config = self.host.volume.cache().config();
         let (purse, worker) = (config.clients.budget.purse(self.peer), index % config.workers);
         let queue = GuestQueue::new(
             (number, Arc::clone(&self.setup)),
@@ -210,7 +210,7 @@ impl Client {
                 self.vring(index)?.base = next;
                 return Ok(());
             }
-            let lost = self.host.volume.has_lost_a_worker();
+            let lost = self.host.volume.cache().has_lost_a_worker();
             if lost || self.host.abandoned.load(Ordering::SeqCst) {
                 return Err(wrong(format_args!("queue {index} does not end")));
             }

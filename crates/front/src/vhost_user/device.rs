@@ -53,7 +53,7 @@ impl Device {
     /// That of a volume.
     #[must_use]
     pub fn of(volume: &Volume, grant: Grant) -> Self {
-        let (geometry, workers) = (volume.origin().geometry(), volume.config().workers);
+        let (geometry, workers) = (volume.origin().geometry(), volume.cache().config().workers);
         Self::new(&geometry, volume.has_volatile_cache(), grant, workers as u16)
     }
 

@@ -164,7 +164,7 @@ impl Shared {
         if !has_seat {
             return warn(&"a second client is refused; accepted: one at a time");
         }
-        if self.host.volume.has_lost_a_worker() {
+        if self.host.volume.cache().has_lost_a_worker() {
             return warn(&"a client is refused: the volume has failed");
         }
         let client = Arc::new(Mutex::new(Client::new(Arc::clone(&self.host), peer)));

@@ -116,8 +116,14 @@ impl Served {
         let config = CacheConfig { limits, state, ..config };
         let served = Self(Volume::start(config)?);
         let flash = open(&dir.join("flash"))?.with_fault(fault);
-        let shape = served.0.shape();
-        served.0.attach(FlashDevice::prepare(flash, None, shape, &choices, Wishes::default())?)?;
+        let shape = served.0.cache().shape();
+        served.0.cache().attach(FlashDevice::prepare(
+            flash,
+            None,
+            shape,
+            &choices,
+            Wishes::default(),
+        )?)?;
         Ok(served)
     }
 
@@ -152,15 +158,15 @@ impl Served {
     }
 
     fn stop(self) {
-        self.0.stop(PATIENCE, |_| {}, || false).unwrap();
+        self.0.cache().stop(PATIENCE, |_| {}, || false).unwrap();
     }
 }
 
 impl Drop for Served {
     /// Requests in flight are aborted: the files are not read again.
     fn drop(&mut self) {
-        if !self.0.has_stopped() {
-            let _ = self.0.stop(PATIENCE, |_| {}, || true);
+        if !self.0.cache().has_stopped() {
+            let _ = self.0.cache().stop(PATIENCE, |_| {}, || true);
         }
     }
 }
@@ -190,7 +196,7 @@ fn past(cache: Cache) -> Past {
     let older = Image::of(path);
 
     let served = Served::start(path, cache).unwrap();
-    served.0.detach(PATIENCE, |_| {}).unwrap();
+    served.0.cache().detach(PATIENCE, |_| {}).unwrap();
     served.stop();
     let served = Served::start(path, cache).unwrap();
     served.warm(2..10);

@@ -56,7 +56,7 @@ impl Served {
 
     /// Stops, and looks at the file.
     fn verify(&self, book: &Book) {
-        self.volume.stop(Duration::from_secs(30), |_| {}, || false).unwrap();
+        self.volume.cache().stop(Duration::from_secs(30), |_| {}, || false).unwrap();
         verify(&self.origin(), book, || Ok(())).unwrap();
     }
 }
