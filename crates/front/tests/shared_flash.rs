@@ -10,7 +10,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use larder_core::buf::Buf;
-use larder_core::config::preset;
+use larder_core::config::{Limits, preset};
+use larder_core::exec::MILLISECOND;
 use larder_core::format::{OriginPlace, Wishes};
 use larder_core::request::{Errno, Kind};
 use larder_core::volumes::Share;
@@ -70,7 +71,9 @@ impl Pair {
         let mut volumes: Vec<VolumeConfig> = NAMES.into_iter().map(of).collect();
         volumes[0].origin = volumes[0].origin.clone().with_fault(&faults.origin);
         let base = CacheConfig::of(volumes[0].origin.clone(), choices, 2);
-        let config = CacheConfig { name: "fast".to_owned(), volumes, state: Some(state), ..base };
+        let limits = Limits { origin_patience: 500 * MILLISECOND, ..Limits::default() };
+        let (name, state) = ("fast".to_owned(), Some(state));
+        let config = CacheConfig { name, volumes, state, limits, ..base };
         let cache = Cache::start(config).unwrap();
         let [a, b] = cache.volumes().try_into().ok().unwrap();
         Self { cache, a, b }
@@ -135,13 +138,16 @@ fn a_volume_that_cannot_leave_stays_and_holds_up_no_other() {
         }
     });
     eventually("the first leaves", || by_another(&a.leave_cache(Duration::ZERO).unwrap_err()));
+    eventually("the hang is noticed", || {
+        a.status().unwrap().alarm.is_some_and(|why| why.starts_with("the origin does not answer"))
+    });
+    assert_eq!(b.status().unwrap().alarm, None);
     b.leave_cache(PATIENCE).unwrap();
     assert_eq!((state_of(&a), state_of(&b)), ("caching", "outside"));
     let late = leaves.join().unwrap();
     faults.origin.release();
-    // A clean cache evicts without the origin; the FLUSH at the end does not.
-    let late = late.unwrap_err().to_string();
-    assert!(late.contains("within") || late.contains("stays in the cache"), "{late}");
+    eventually("the answer is noticed", || a.status().unwrap().alarm.is_none());
+    assert!(late.is_err(), "the origin was not flushed");
     assert_eq!(state_of(&a), "caching");
     b.join_cache().unwrap();
     [&a, &b].into_iter().for_each(|volume| warm(volume));

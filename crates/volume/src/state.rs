@@ -57,9 +57,14 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Whether the origin of a volume does not answer.
+    pub fn is_overdue(&self, volume: u32) -> bool {
+        self.origins_overdue.range((volume, 0)..=(volume, u32::MAX)).next().is_some()
+    }
+
     /// The origin of a volume is overdue for a worker, or not; returns whether that is so for the first one, or the last.
     pub fn origin_overdue(&mut self, volume: u32, worker: u32, overdue: bool) -> bool {
-        let any = |state: &Self| state.origins_overdue.iter().any(|(of, _)| *of == volume);
+        let any = |state: &Self| state.is_overdue(volume);
         let before = any(self);
         match overdue {
             true => self.origins_overdue.insert((volume, worker)),

@@ -121,6 +121,15 @@ fn word_of(part: &Part, number: u32, cache: &'static str, state: &State) -> &'st
     }
 }
 
+/// What concerns a volume alone.
+fn alarm(part: &Part, number: u32, state: &State) -> Option<String> {
+    let overdue = || state.is_overdue(number).then(|| OVERDUE.to_owned());
+    state.origin_alarms.get(&number).cloned().or_else(|| part.alarm()).or_else(overdue)
+}
+
+/// The alarm of an origin that is overdue.
+const OVERDUE: &str = "the origin does not answer: clients of this volume wait for it";
+
 /// What a volume's workers hold.
 struct Held {
     connections: Vec<u64>,
@@ -151,7 +160,7 @@ impl Cache {
         let member = |(number, part): (u32, &Part)| Member {
             name: part.name.clone(),
             state: word_of(part, number, stats.state, &state),
-            alarm: state.origin_alarms.get(&number).cloned().or_else(|| part.alarm()),
+            alarm: alarm(part, number, &state),
             origin: part.origin.name().to_owned(),
             origin_bytes: part.range.end - part.range.start,
             units_used: units[number as usize].0,
