@@ -27,7 +27,7 @@ use crate::request::{Errno, Kind, Reply, Request};
 use crate::runs::{Tag, parts};
 use crate::shape::Shape;
 use crate::stats::Counters;
-use crate::volumes::Volumes;
+use crate::volumes::{VolumeSet, Volumes};
 
 /// One shard of a volume.
 pub struct Shard {
@@ -170,7 +170,18 @@ impl Shard {
     ///
     /// The caller must have flushed the device after it read the metadata.
     pub fn attach(&self, flash: FlashPlan, recovered: Option<&Recovered>) -> bool {
-        self.current.attach_units(flash, recovered)
+        self.attach_without(flash, recovered, VolumeSet::default())
+    }
+
+    /// As [`attach`](Self::attach). What the flash has of the `stale` volumes may be older than their origins: none of it is
+    /// dirty. The caller serves these volumes only after it has left the flash ([`clear`](Self::clear)).
+    pub fn attach_without(
+        &self,
+        flash: FlashPlan,
+        recovered: Option<&Recovered>,
+        stale: VolumeSet,
+    ) -> bool {
+        self.current.attach_units(flash, recovered, stale)
     }
 
     /// Starts to cache in a page log, in this shard's place on the flash device. An event reports whether the log is open.

@@ -46,7 +46,7 @@ impl Default for Share {
 
 /// Some of the volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VolumeSet(u64);
+pub struct VolumeSet(u64);
 
 impl Volumes {
     /// One volume of so many bytes, which has the cache to itself.
@@ -137,7 +137,9 @@ impl VolumeSet {
         self.0 & other.0 != 0
     }
 
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// The volumes of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -145,11 +147,15 @@ impl VolumeSet {
         Self(self.0 & !other.0)
     }
 
-    pub(crate) fn is_empty(self) -> bool {
+    /// Whether none is in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    pub(crate) fn has(self, volume: u32) -> bool {
+    /// Whether a volume is in it.
+    #[must_use]
+    pub fn has(self, volume: u32) -> bool {
         self.0 >> volume & 1 == 1
     }
 }

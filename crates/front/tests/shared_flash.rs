@@ -60,8 +60,14 @@ impl Pair {
     }
 
     fn without_flash(dir: &Path, name: &str, faults: &Faults) -> Self {
-        let choices = preset(name).unwrap().choices();
-        let place = |name| OriginPlace { resolved: format!("/{name}"), link: None };
+        let mut choices = preset(name.trim_end_matches("-unlogged")).unwrap().choices();
+        // As --assume-dirty: what is recovered counts as dirty.
+        choices.dirty_log = !name.ends_with("-unlogged");
+        let place = |name: &str| OriginPlace {
+            name: name.into(),
+            resolved: format!("/{name}"),
+            link: None,
+        };
         let state = StateFile::new(&dir.join("state"), "fast", "/a").over(NAMES.map(place).into());
         let of = |name: &str| VolumeConfig {
             name: name.to_owned(),
@@ -209,5 +215,32 @@ fn a_flash_that_fails_while_it_is_emptied_of_a_volume_is_not_used_for_it() {
         ask(&pair.b, Kind::Write { fua: false }, 0, &[0; 4096]).unwrap();
         pair.cache.flush(PATIENCE).unwrap();
         pair.stop();
+    }
+}
+
+/// An origin that changed while another volume has dirty data costs its own units. They are not copied to the changed origin.
+#[test]
+fn an_origin_that_changed_is_not_overwritten_by_what_flash_has_of_it() {
+    for name in ["flashcache", "flashcache-unlogged", "prwc", "prwc-unlogged"] {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = Pair::start(dir.path(), name, &Faults::default());
+        write(&pair.a, 0, 1);
+        write(&pair.b, 0, 2);
+        pair.b.flush(PATIENCE).unwrap();
+        pair.stop();
+        let b = dir.path().join("b");
+        std::thread::sleep(Duration::from_millis(20));
+        File::options().write(true).open(&b).unwrap().write_all_at(&[3; 8192], 0).unwrap();
+        let pair = Pair::start(dir.path(), name, &Faults::default());
+        assert_eq!(ask(&pair.b, Kind::Read, 0, &[]).unwrap(), [3; 4096], "{name}");
+        assert_eq!(ask(&pair.a, Kind::Read, 0, &[]).unwrap(), [1; 4096], "{name}");
+        pair.cache.detach(PATIENCE, |_| {}).unwrap();
+        pair.stop();
+        for (volume, byte) in [("a", 1), ("b", 3)] {
+            let mut found = [0; 4096];
+            let origin = File::open(dir.path().join(volume)).unwrap();
+            origin.read_exact_at(&mut found, 0).unwrap();
+            assert_eq!(found, [byte; 4096], "{name}, {volume}");
+        }
     }
 }

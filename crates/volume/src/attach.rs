@@ -18,6 +18,7 @@ use larder_core::format::{
 use larder_core::journal::recover::Recovered;
 use larder_core::request::Errno;
 use larder_core::shard::Clear;
+use larder_core::volumes::VolumeSet;
 use larder_io::Device;
 
 use super::cache::{Cache, lock};
@@ -69,7 +70,9 @@ impl Cache {
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
         match plan {
             Plan::Units(units) => {
-                self.attach_units(units.place(dev, volume), &flash.device, kept.recovered())?;
+                let left_out: VolumeSet = stale.iter().copied().collect();
+                let found = (kept.recovered(), left_out);
+                self.attach_units(units.place(dev, volume), &flash.device, found)?;
                 stale.iter().try_for_each(|volume| self.renew(*volume))?;
             }
             Plan::Logs(logs) => {
@@ -94,13 +97,13 @@ impl Cache {
         &self,
         place: FlashPlan,
         device: &Device,
-        recovered: Vec<Recovered>,
+        (recovered, stale): (Vec<Recovered>, VolumeSet),
     ) -> Result<(), VolumeError> {
         let (device, name) = (device.clone(), device.name().to_owned());
         let recovered = Arc::new(recovered);
         let refused = self.ask(move |worker| {
             let own = recovered.get(worker.index() as usize);
-            worker.attach(place, device.clone(), own)
+            worker.attach(place, device.clone(), (own, stale))
         })?;
         if refused.contains(&true) {
             self.ask(|worker| worker.shard.detach())?;

@@ -37,6 +37,7 @@ use super::mailbox::Mailbox;
 use super::part::Part;
 use super::state::State;
 use super::stats::{Clients, Stats};
+use super::status::word_of;
 use super::worker::{Call, Message, ORIGINS, Others, Report, Shared, Worker};
 
 /// How long a worker may take to answer a question about itself.
@@ -54,6 +55,8 @@ pub struct Cache {
     pub(crate) mailboxes: Arc<Vec<Mailbox<Message>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) running: Arc<AtomicUsize>,
+    /// A stop has begun: its workers end.
+    pub(crate) stopping: AtomicBool,
     /// Workers that hold requests or may still get some.
     holding: Arc<AtomicUsize>,
     /// Client requests that workers did not answer before they stopped.
@@ -119,6 +122,7 @@ impl Cache {
         let cache = Arc::new(Self {
             threads: Mutex::default(),
             running: Arc::default(),
+            stopping: AtomicBool::new(false),
             given_up: Arc::default(),
             unsettled: Arc::default(),
             others: Others::default(),
@@ -229,6 +233,9 @@ impl Cache {
         &self,
         question: impl Fn(&mut Worker) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, VolumeError> {
+        if self.stopping.load(Ordering::SeqCst) && self.has_lost_a_worker() {
+            return Err(VolumeError::Refused("the server is stopping".to_owned()));
+        }
         if self.has_lost_a_worker() {
             return Err(VolumeError::WorkerLost("earlier"));
         }
@@ -244,6 +251,9 @@ impl Cache {
         let unanswered = |why| match why {
             RecvTimeoutError::Timeout => {
                 VolumeError::TooSlow("a worker does not answer".to_owned())
+            }
+            RecvTimeoutError::Disconnected if self.stopping.load(Ordering::SeqCst) => {
+                VolumeError::Refused("the server is stopping".to_owned())
             }
             RecvTimeoutError::Disconnected => VolumeError::WorkerLost("before it answered"),
         };
@@ -291,7 +301,9 @@ impl Cache {
             stats.add(&tally, counters, cache, clients);
         }
         stats.memory_waits = self.config.clients.budget.waits();
-        stats.state = state.word(stats.suspended);
+        let word = state.word(stats.suspended);
+        let of = |volume: u32| word_of(&self.parts[volume as usize], volume, word, &state);
+        stats.state = volume.map_or(word, of);
         Ok(stats)
     }
 
@@ -336,7 +348,7 @@ impl Cache {
     /// Whether flash holds dirty data, once the volume has stopped.
     #[must_use]
     pub fn left_dirty(&self) -> bool {
-        lock(&self.left).values().any(|left| left.dirty)
+        lock(&self.left).values().any(|left| !left.dirty.is_empty())
     }
 
     /// Whether all workers have ended.

@@ -2,8 +2,8 @@
 //! Copies of dirty data to the origins, and volumes that leave a shared cache and join it again.
 //!
 //! A volume that leaves has its dirty data copied to its origin, and its units are evicted; the others keep theirs. It is served
-//! from its origin then. Its journal's records of that are durable before it leaves, so the state file needs no change, and it may
-//! join again at any time.
+//! from its origin then. The journal's records of that are durable before it leaves. The state file has it as out of use, so that
+//! its origin may be changed, or served without the cache, also after a crash.
 //!
 //! The same makes a volume usable whose origin changed while the flash was not in use: it leaves before it has clients, then
 //! the state file permits the use of what flash has of it, which is nothing, and it joins.
@@ -95,13 +95,14 @@ impl Volume {
     /// stays in the cache then.
     pub fn leave_cache(&self, bound: Duration) -> Result<(), VolumeError> {
         let (began, number) = (Instant::now(), self.number());
+        self.check_present()?;
         let dev = self.begin_to_leave()?;
         let left = self.cache().leave(number, bound);
         let left = left.and_then(|()| self.flush_origin(bound.saturating_sub(began.elapsed())));
         let _change = lock(&self.cache().change);
         lock(&self.cache().state).departing.remove(&number);
         let left = left.and_then(|()| match self.cache().flash_in_use()? == dev {
-            true => Ok(()),
+            true => self.cache().note_left(number),
             false => Err(VolumeError::Refused("another flash was attached meanwhile".to_owned())),
         });
         if let Err(error) = left {
@@ -139,6 +140,7 @@ impl Volume {
         if !lock(&self.cache().state).outside.contains(&number) {
             return Err(VolumeError::Refused(format!("volume '{name}' is in its cache")));
         }
+        self.cache().note_renewed(number)?;
         self.cache().join(number)?;
         lock(&self.cache().state).outside.remove(&number);
         tracing::info!("volume '{name}' is in its cache again");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state that a worker leaves when it ends.
 
+use larder_core::volumes::VolumeSet;
+
 /// The state that a worker leaves.
 pub(crate) struct Left {
     /// Client requests and connections that were aborted.
@@ -14,8 +16,8 @@ pub(crate) struct Left {
 /// The state of a worker's flash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlashLeft {
-    /// Whether flash holds dirty data.
-    pub dirty: bool,
+    /// The volumes of which flash holds dirty data.
+    pub dirty: VolumeSet,
     /// The progress of the journal, see `StateRecord`.
     pub reached: (u64, u64),
 }

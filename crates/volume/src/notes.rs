@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::MutexGuard;
 
 use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord};
+use larder_core::volumes::VolumeSet;
 use larder_io::Device;
 
 use super::cache::{Cache, lock};
@@ -53,6 +54,15 @@ impl Cache {
         let record = StateRecord::attached(volume, kept, self.config.choices.write, origins);
         let record = record.ignoring_as(earlier.as_ref());
         file.store(&record.under(file.preset()))
+    }
+
+    /// Records that the flash has nothing of this volume, and that writes to its origin bypass it.
+    pub(super) fn note_left(&self, number: u32) -> Result<(), VolumeError> {
+        let Some((file, _records)) = self.records()? else { return Ok(()) };
+        match file.load()? {
+            Some(record) if record.in_use => file.store(&record.without_origin(number)),
+            _ => Ok(()),
+        }
     }
 
     /// Records that the flash has nothing of this volume that is older than its origin.
@@ -145,7 +155,8 @@ impl Cache {
         }
         match file.load()? {
             Some(record) if record.in_use => {
-                let dirty = left.values().any(|left| left.dirty);
+                let dirty =
+                    left.values().fold(VolumeSet::default(), |all, left| all.and(left.dirty));
                 let reached = left.values().map(|left| left.reached).collect();
                 let modified: Vec<_> = self
                     .parts

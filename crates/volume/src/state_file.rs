@@ -94,12 +94,10 @@ impl StateFile {
     #[must_use]
     pub fn new(dir: &Path, name: &str, origin: &str) -> Self {
         let earlier = name.is_empty().then(|| dir.join("volume.json"));
+        let origins =
+            vec![OriginPlace { name: name.into(), resolved: origin.to_owned(), link: None }];
         let name = if name.is_empty() { name_of_origin(origin) } else { name.to_owned() };
-        let safe = plain(&name);
-        // Two names that differ in what is replaced must not meet.
-        let tag = if safe == name { String::new() } else { tag(&name) };
-        let origins = vec![OriginPlace { resolved: origin.to_owned(), link: None }];
-        Self { earlier, ..Self::at(dir.join(format!("{safe}{tag}.json")), &origins) }
+        Self { earlier, ..Self::at(path_of(dir, &name), &origins) }
     }
 
     fn at(path: PathBuf, origins: &[OriginPlace]) -> Self {
@@ -329,7 +327,8 @@ impl StateFile {
     /// When a file cannot be read or written, or names a flash that may hold dirty data: nothing is written then.
     pub fn put_out_of_use(&self, keeps: Option<u64>) -> Result<(), VolumeError> {
         let own = |file: &Self| file.path == self.path;
-        match superseded(self.all_here(keeps)?, own, &self.origins, keeps) {
+        let named = |file: &Self, name: &str| file.path == path_of(self.dir(), name);
+        match superseded(self.all_here(keeps)?, own, named, &self.origins, keeps) {
             Ok(records) => records.iter().try_for_each(|(file, record)| file.store(record)),
             Err(dirty) => {
                 let (file, record) = *dirty;
@@ -394,6 +393,14 @@ fn name_of_origin(origin: &str) -> String {
     let last = origin.split('/').rfind(|part| !part.is_empty()).unwrap_or("volume");
     let last: String = last.chars().take(40).collect();
     format!("{}{}", plain(&last), tag(origin))
+}
+
+/// The path of the file of this name.
+fn path_of(dir: &Path, name: &str) -> PathBuf {
+    let safe = plain(name);
+    // Two names that differ in what is replaced must not meet.
+    let tag = if safe == name { String::new() } else { tag(name) };
+    dir.join(format!("{safe}{tag}.json"))
 }
 
 fn plain(name: &str) -> String {

@@ -113,7 +113,12 @@ fn advice(word: &str, state: &State, origin_failed: bool) -> Option<&'static str
 }
 
 /// The state of a volume in one word, in a cache in this state.
-fn word_of(part: &Part, number: u32, cache: &'static str, state: &State) -> &'static str {
+pub(crate) fn word_of(
+    part: &Part,
+    number: u32,
+    cache: &'static str,
+    state: &State,
+) -> &'static str {
     match cache {
         _ if part.origin.is_absent() => "missing",
         "caching" | "suspended" if state.outside.contains(&number) => "outside",

@@ -38,6 +38,7 @@ impl Cache {
         hurry: impl Fn() -> bool,
     ) -> Result<(), VolumeError> {
         let deadline = Instant::now() + bound;
+        self.stopping.store(true, Ordering::SeqCst);
         for mailbox in self.mailboxes.iter() {
             mailbox.post(Message::Run(Box::new(Worker::stop)));
         }

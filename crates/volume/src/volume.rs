@@ -127,8 +127,21 @@ impl Volume {
     /// # Errors
     /// When a device fails, or it is not done within `bound`.
     pub fn flush(&self, bound: Duration) -> Result<(), VolumeError> {
+        self.check_present()?;
         self.cache.clear(Clear { volume: Some(self.number), evict: false }, bound)?;
         self.flush_origin(bound)
+    }
+
+    /// Whether its origin was there at the start.
+    ///
+    /// # Errors
+    /// It was not.
+    pub(crate) fn check_present(&self) -> Result<(), VolumeError> {
+        if self.origin().is_absent() {
+            let why = "its origin is missing; connect the origin and restart the server";
+            return Err(VolumeError::Refused(format!("volume '{}': {why}", self.name())));
+        }
+        Ok(())
     }
 
     /// A FLUSH, as of a client.

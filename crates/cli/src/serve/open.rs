@@ -352,7 +352,8 @@ pub fn state_file(plan: &Plan) -> Result<StateFile> {
     let place = |volume: &Plan| {
         let origin = volume.args.origin.as_ref();
         let link = origin.and_then(DevSpec::link).map(Into::into);
-        OriginPlace { resolved: origin.map(DevSpec::place).unwrap_or_default(), link }
+        let resolved = origin.map(DevSpec::place).unwrap_or_default();
+        OriginPlace { name: volume.args.name.as_str().into(), resolved, link }
     };
     let places: Vec<OriginPlace> = plan.volumes().iter().map(place).collect();
     let first = places.first().map(|place| place.resolved.clone()).unwrap_or_default();

@@ -46,6 +46,8 @@ pub(crate) struct Detaching {
     leaving: Cell<bool>,
     /// No unit is exchanged: the volume stops, or the flash is about to be detached.
     pub stopped: Cell<bool>,
+    /// The volume stops.
+    stops: Cell<bool>,
 }
 
 /// The clear of a volume.
@@ -75,12 +77,25 @@ impl Detaching {
             hold_back: Cell::new(false),
             leaving: Cell::new(false),
             stopped: Cell::new(false),
+            stops: Cell::new(false),
         }
     }
 
     /// Whether exchanges have ended.
     pub(crate) fn has_begun(&self) -> bool {
         self.is_clearing() || self.stopped.get()
+    }
+
+    /// The volume stops: no unit is exchanged from now on.
+    pub(crate) fn stop(&self) {
+        self.stops.set(true);
+        self.stopped.set(true);
+    }
+
+    /// The detach that a clear prepared does not come.
+    pub(crate) fn cancel(&self) {
+        self.hold_back.set(false);
+        self.stopped.set(self.stops.get());
     }
 
     /// Whether dirty data is being copied to an origin.
@@ -244,6 +259,19 @@ mod tests {
         detaching.did(0, Step::Evict, Ok(()));
         detaching.ended(0);
         assert_eq!((detaching.cleared(ALL), detaching.stopped.get()), (Some(Ok(())), true));
+    }
+
+    #[test]
+    fn exchanges_continue_after_a_detach_that_was_canceled() {
+        let detaching = Detaching::of(1);
+        detaching.request(ALL);
+        end(&detaching, 0, Ok(()));
+        assert!(detaching.stopped.get());
+        detaching.cancel();
+        assert!(!detaching.stopped.get() && !detaching.hold_back.get());
+        detaching.stop();
+        detaching.cancel();
+        assert!(detaching.stopped.get(), "the volume stops");
     }
 
     #[test]

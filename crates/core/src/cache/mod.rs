@@ -204,7 +204,12 @@ impl Current {
     }
 
     /// Starts to cache units on a flash device with the recovered state; returns whether the cache is warm.
-    pub(crate) fn attach_units(&self, plan: FlashPlan, recovered: Option<&Recovered>) -> bool {
+    pub(crate) fn attach_units(
+        &self,
+        plan: FlashPlan,
+        recovered: Option<&Recovered>,
+        stale: VolumeSet,
+    ) -> bool {
         self.detach();
         let (cx, owner) = (&self.cx, self.owner());
         let (cache, warm) = match &self.kind {
@@ -213,7 +218,7 @@ impl Current {
                 (Cache::Clean(clean), warm)
             }
             KindSpec::WriteBack(spec) => {
-                match WriteBack::attach(cx, spec, plan, recovered, owner) {
+                match WriteBack::attach(cx, spec, plan, (recovered, stale), owner) {
                     Ok(cache) => {
                         for volume in 0..cx.origins.volumes.count() {
                             cx.exec.spawn(syncer::run(Rc::downgrade(&cache), volume));
@@ -334,7 +339,7 @@ impl Current {
 
     /// Requests that all state of the cache be made durable; ends exchanges.
     pub(crate) fn settle(&self) {
-        self.detaching.stopped.set(true);
+        self.detaching.stop();
         match self.get() {
             Cache::PassThrough => {}
             Cache::Clean(clean) => clean.units.hurry(),
@@ -379,7 +384,7 @@ impl Current {
 
     /// Cancels the detach that a clear prepared.
     pub(crate) fn cancel_detach(&self) {
-        self.detaching.hold_back.set(false);
+        self.detaching.cancel();
         match self.get() {
             Cache::Log(LogState::Open(open)) => open.resume(),
             Cache::WriteBack(cache) => cache.admits.set(true),

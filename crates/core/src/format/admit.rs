@@ -147,7 +147,7 @@ pub fn admit(found: &Found, asked: &Asked<'_>, flash: &impl Medium) -> Decision 
         Err(why) => {
             let dirty = may_hold_dirty(label, asked, flash);
             if dirty && !asked.wishes.formats && !mutant::is_active("dirty-flash-formatted") {
-                let adopted = asked.wishes.adopted;
+                let adopted = asked.wishes.adopted || matches!(why, WhyCold::OriginOfOther { .. });
                 return Decision::Refused(WhyRefused::MayHoldDirty { why, adopted });
             }
             Decision::Cold { why, loses_dirty: dirty }
@@ -193,11 +193,12 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
             let other = others.map(|(_, other)| other).find(|other| other.is_at(place))?;
             Some(WhyCold::OriginOfOther { volume: other.name.clone() })
         };
-        let vouches = vouches && is_of_other().is_none();
+        let vouches = vouches && recorded.may_be_dirty() && is_of_other().is_none();
         match fits_origin(recorded, origin, vouches) {
             Ok(new) => vouched = vouched.or(new),
-            // What the flash has of an origin that is out of use is never dirty.
-            Err(why) if state.dirty && recorded.in_use => return Err(is_of_other().unwrap_or(why)),
+            Err(why) if state.dirty && recorded.may_be_dirty() => {
+                return Err(is_of_other().unwrap_or(why));
+            }
             Err(why) => stale.push((number, why)),
         }
     }

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::kept::Kept;
 use crate::config::WritePolicy;
 use crate::ranges;
+use crate::volumes::VolumeSet;
 
 /// The version of the record of one origin ...
 pub const FORMAT: u32 = 1;
@@ -69,6 +70,9 @@ pub struct OriginRecord {
     pub origin_mtime_ns: Option<i64>,
     /// Whether what the flash has of it may be used, if the flash may be.
     pub in_use: bool,
+    /// Whether nothing that the flash has of it is dirty, where that of others is: after a clean stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clean: bool,
 }
 
 /// The file of a record: that of one origin has its fields beside the others.
@@ -136,14 +140,13 @@ impl TryFrom<Wire> for StateRecord {
             let lacks = |field: &str| format!("missing field `{field}`");
             let origin = origin.ok_or_else(|| lacks("origin"))?;
             let origin_bytes = origin_bytes.ok_or_else(|| lacks("origin_bytes"))?;
-            let (name, in_use) = (Box::default(), true);
             origins = vec![OriginRecord {
-                name,
                 origin,
                 origin_link,
                 origin_bytes,
                 origin_mtime_ns,
-                in_use,
+                in_use: true,
+                ..OriginRecord::default()
             }];
         } else if format == FORMAT_SHARED && origins.is_empty() {
             return Err("it lists no origin".to_owned());
@@ -161,9 +164,11 @@ pub struct OriginFacts {
     pub modified_ns: Option<i64>,
 }
 
-/// Where an origin lies.
+/// Where an origin lies, and whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginPlace {
+    /// The name of its volume; may be empty.
+    pub name: Box<str>,
     /// Its path without links, or its address.
     pub resolved: String,
     /// The link to it in /dev that the user gave, if there is one. After a restart of the machine the device may have
@@ -182,6 +187,7 @@ impl OriginRecord {
             origin_bytes: bytes,
             origin_mtime_ns: None,
             in_use: true,
+            clean: false,
         }
     }
 
@@ -189,6 +195,11 @@ impl OriginRecord {
     #[must_use]
     pub fn out_of_use(self) -> Self {
         Self { in_use: false, ..self }
+    }
+
+    /// Whether what the flash has of it may be dirty, if anything is.
+    pub(super) fn may_be_dirty(&self) -> bool {
+        self.in_use && !self.clean
     }
 
     /// Whether it is the origin at this place. Links decide if both have one: after a restart of the machine another device
@@ -281,19 +292,21 @@ impl StateRecord {
         Self { reached, dirty: write.flash_keeps(), ..self }
     }
 
-    /// The volumes stopped cleanly. A later write to an origin changes its modification time. `modified` has one for each
-    /// origin: if its is not known, that of the record stays.
+    /// The volumes stopped cleanly; flash has dirty data of those in `dirty`. A later write to an origin changes its
+    /// modification time. `modified` has one for each origin: if its is not known, that of the record stays.
     #[must_use]
     pub fn stopped(
         mut self,
         reached: Vec<(u64, u64)>,
-        dirty: bool,
+        dirty: VolumeSet,
         modified: &[Option<i64>],
     ) -> Self {
-        for (origin, modified) in self.origins.iter_mut().zip(modified) {
+        let several = self.origins.len() > 1 && !dirty.is_empty();
+        for ((number, origin), modified) in (0..).zip(&mut self.origins).zip(modified) {
             origin.origin_mtime_ns = modified.or(origin.origin_mtime_ns);
+            origin.clean = several && !dirty.has(number);
         }
-        Self { reached, dirty, ..self }
+        Self { reached, dirty: !dirty.is_empty(), ..self }
     }
 
     /// What the flash has of this origin may be used: it holds nothing that is older.
@@ -315,6 +328,15 @@ impl StateRecord {
     #[must_use]
     pub fn out_of_use(self) -> Self {
         Self { in_use: false, ..self }
+    }
+
+    /// Writes to this origin bypass the flash, which has nothing of it.
+    #[must_use]
+    pub fn without_origin(mut self, origin: u32) -> Self {
+        if let Some(origin) = self.origins.get_mut(origin as usize) {
+            origin.in_use = false;
+        }
+        self
     }
 
     /// Writes to some origins bypass the flash.
@@ -355,27 +377,36 @@ fn hex(volume: u64) -> String {
 pub type Placed<T> = (T, StateRecord);
 
 /// The records, of all in one place, that must be marked "out of use" before volumes of these origins start. `own` selects
-/// their own record, which stays in use if it names the flash `keeps`. A flash that also has other origins stays in use for
-/// those.
+/// their own record, which stays in use if it names the flash `keeps`. `named` selects records of one origin by the name of its
+/// volume; those of several have the names. A volume is the same if its name or its origin is. A flash that also has other
+/// volumes stays in use for those.
 ///
 /// # Errors
-/// The record of a flash that may hold dirty data of an origin: the volumes cannot start without that flash.
+/// The record of a flash that may hold dirty data of a volume: it cannot start without that flash.
 pub fn superseded<T>(
     records: Vec<Placed<T>>,
     own: impl Fn(&T) -> bool,
+    named: impl Fn(&T, &str) -> bool,
     origins: &[OriginPlace],
     keeps: Option<u64>,
 ) -> Result<Vec<Placed<T>>, Box<Placed<T>>> {
-    let is_ours = |of: &OriginRecord| origins.iter().any(|place| of.may_be_at(place));
     let mut superseded = Vec::new();
     for (place, record) in records {
+        let alone = record.format == FORMAT;
+        let has_name = |of: &OriginRecord, name: &str| {
+            !name.is_empty() && if alone { named(&place, name) } else { *of.name == *name }
+        };
+        let is_ours = |of: &OriginRecord| {
+            origins.iter().any(|place| of.may_be_at(place) || has_name(of, &place.name))
+        };
         let is_own = own(&place);
         let kept = is_own && keeps.is_some_and(|volume| record.names(volume));
         let ours = |of: &OriginRecord| is_own || of.in_use && is_ours(of);
         if !record.in_use || kept || !record.origins.iter().any(ours) {
             continue;
         }
-        if record.dirty {
+        let at_risk = |of: &OriginRecord| is_own || ours(of) && of.may_be_dirty();
+        if record.dirty && record.origins.iter().any(at_risk) {
             return Err(Box::new((place, record)));
         }
         let others = record.origins.iter().any(|of| of.in_use && !ours(of));

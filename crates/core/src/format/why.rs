@@ -119,7 +119,7 @@ pub enum WhyRefused {
     MayHoldDirty {
         /// Why it would start cold.
         why: WhyCold,
-        /// Whether --adopt was given, which did not help.
+        /// Whether --adopt was given, or would not help.
         adopted: bool,
     },
 }

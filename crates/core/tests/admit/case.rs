@@ -13,6 +13,7 @@ use larder_core::format::{
 use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 use larder_core::shape::Shape;
+use larder_core::volumes::VolumeSet;
 
 pub const DEVICE: DeviceSize = DeviceSize { bytes: 16 << 20, block_bytes: 512 };
 pub const ORIGIN: OriginFacts = OriginFacts { bytes: 64 << 20, modified_ns: Some(77) };
@@ -69,7 +70,7 @@ pub fn choices(kind: &str) -> Choices {
 }
 
 pub fn place(resolved: &str) -> OriginPlace {
-    OriginPlace { resolved: resolved.to_owned(), link: None }
+    OriginPlace { resolved: resolved.to_owned(), ..OriginPlace::default() }
 }
 
 pub fn plan(kind: &str, workers: u32) -> Plan {
@@ -90,7 +91,7 @@ impl Case {
         let kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
         let origin = OriginRecord::new("", &place("/san"), ORIGIN.bytes);
         let record = StateRecord::attached(VOLUME, &kept, write, vec![origin]);
-        let record = record.stopped(kept.reached(), false, &[ORIGIN.modified_ns]);
+        let record = record.stopped(kept.reached(), VolumeSet::default(), &[ORIGIN.modified_ns]);
         Self {
             found: Found::Label(plan.label(VOLUME)),
             plan,

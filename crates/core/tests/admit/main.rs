@@ -8,6 +8,7 @@ mod several;
 use larder_core::config::WritePolicy;
 use larder_core::format::label::{Found, HEADER_BYTES};
 use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord, Wishes, superseded};
+use larder_core::volumes::VolumeSet;
 
 use self::case::{Case, VOLUME, choices, place, plan};
 
@@ -172,7 +173,7 @@ fn decisions_by_the_place_of_the_origin() {
             "sce prwc face",
             |c| {
                 let link = || Some("/dev/disk/by-id/san".into());
-                c.place = OriginPlace { resolved: "/dev/sdc".to_owned(), link: link() };
+                c.place = OriginPlace { link: link(), ..place("/dev/sdc") };
                 c.record(|r| r.origins[0].origin_link = link());
             },
             "warm",
@@ -396,7 +397,7 @@ fn other_flash_of_the_same_origin_is_superseded() {
         StateRecord { dirty, ..StateRecord::attached(volume, &kept, write, origins) }
     };
     let of = |records: &[(u32, StateRecord)], own: u32, keeps| {
-        superseded(records.to_vec(), |place| *place == own, &[place("/san")], keeps)
+        superseded(records.to_vec(), |place| *place == own, |_, _| false, &[place("/san")], keeps)
     };
     let records = [
         (1, record(1, false, "/san")),
@@ -429,7 +430,7 @@ fn each_event_changes_the_record() {
         let attached = StateRecord::attached(VOLUME, &kept, write, origins);
         assert!(attached.names(VOLUME) && !attached.names(1) && attached.in_use);
         assert_eq!((attached.dirty, attached.reached.len()), (dirty, 1), "{kind}");
-        let stopped = attached.clone().stopped(vec![(3, 14)], false, &[Some(5)]);
+        let stopped = attached.clone().stopped(vec![(3, 14)], VolumeSet::default(), &[Some(5)]);
         assert_eq!((stopped.dirty, stopped.origins[0].origin_mtime_ns), (false, Some(5)));
         let opened = stopped.opened(&[4], write);
         assert_eq!((opened.dirty, &opened.reached[..]), (dirty, &[(4, 0)][..]), "{kind}");

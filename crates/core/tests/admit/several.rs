@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decisions about a flash that several volumes share.
 
+use std::slice::from_ref;
+
 use larder_core::config::WritePolicy;
-use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord, superseded};
+use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord, Wishes, superseded};
 
 use super::ADOPTED;
 use super::case::{Case, place};
@@ -15,7 +17,7 @@ fn of_a_shared_flash_only_the_same_origin_is_superseded() {
     let shared = StateRecord::attached(7, &kept, WritePolicy::WriteAround, origins.into());
     let by = |record: &StateRecord, own: bool, origins: &[&str]| {
         let origins: Vec<_> = origins.iter().map(|at| place(at)).collect();
-        superseded(vec![((), record.clone())], |()| own, &origins, None)
+        superseded(vec![((), record.clone())], |()| own, |(), _| false, &origins, None)
     };
     let in_use = |found: Vec<((), StateRecord)>| {
         found.iter().map(|(_, r)| (r.in_use, r.origins[0].in_use, r.origins[1].in_use)).collect()
@@ -31,14 +33,35 @@ fn of_a_shared_flash_only_the_same_origin_is_superseded() {
     let link = || Some("/dev/mapper/lun".into());
     let mut linked = shared.clone();
     linked.origins[1].origin_link = link();
-    let renumbered = [OriginPlace { resolved: "/dev/dm-5".to_owned(), link: link() }];
-    let found = superseded(vec![((), linked)], |()| false, &renumbered, None);
+    let renumbered = [OriginPlace { link: link(), ..place("/dev/dm-5") }];
+    let found = superseded(vec![((), linked)], |()| false, |(), _| false, &renumbered, None);
     assert_eq!(in_use(found.expect("it is clean"))[..], [(true, true, false)]);
     let without = by(&shared, false, &["/lun"]).expect("it is clean").remove(0).1;
     assert!(by(&without, false, &["/lun"]).expect("it is clean").is_empty());
     assert_eq!(in_use(by(&without, false, &["/san"]).expect("clean"))[..], [(false, true, false)]);
     assert!(without.using(1).origins[1].in_use);
+    // The volume moved its origin, and starts alone: the name is that of one in the record.
+    let moved = OriginPlace { name: "/lun".into(), ..place("/moved") };
+    let by_name = |record: &StateRecord| {
+        superseded(vec![((), record.clone())], |()| false, |(), _| false, from_ref(&moved), None)
+    };
+    assert_eq!(in_use(by_name(&shared).expect("it is clean"))[..], [(true, true, false)]);
+    // The record of a volume by itself has no name; its file has.
+    let lone = vec![OriginRecord::new("", &place("/lun"), 4096)];
+    let lone = StateRecord::attached(8, &kept, WritePolicy::WriteAround, lone);
+    let by_file = |named: bool| {
+        let named = |(): &(), name: &str| named && name == "/lun";
+        superseded(vec![((), lone.clone())], |()| false, named, from_ref(&moved), None)
+            .expect("it is clean")
+            .len()
+    };
+    assert_eq!((by_file(true), by_file(false)), (1, 0));
+    // After a clean stop only the first is dirty.
+    let stopped = shared.clone().stopped(vec![(1, 1)], [0].into_iter().collect(), &[None, None]);
+    assert!(stopped.dirty && by_name(&stopped).is_ok() && by(&stopped, false, &["/san"]).is_err());
+    assert!(by(&stopped, true, &["/lun"]).is_err(), "the cache starts without its flash");
     let dirty = StateRecord { dirty: true, ..shared.clone() };
+    assert!(by_name(&dirty).is_err() && by_name(&dirty.clone().without_origin(1)).is_ok());
     assert!(by(&dirty, false, &["/lun"]).is_err() && by(&dirty, false, &["/other"]).is_ok());
 }
 
@@ -58,6 +81,13 @@ fn decisions_about_several_volumes() {
         c.others[1].0.modified_ns = Some(78);
     });
     assert!(refused.starts_with("refused") && refused.contains(cold), "{refused}");
+    // The others have dirty data, and that one has none.
+    for wishes in [Wishes::default(), ADOPTED] {
+        let mut case = Case::three("prwc");
+        case.record(|r| (r.dirty, r.origins[2].clean) = (true, true));
+        (case.wishes, case.others[1].0.modified_ns) = (wishes, Some(78));
+        assert_eq!(case.decide(), format!("warm; of 2: {cold}"));
+    }
     let out = volumes("sce", |c| c.record(|r| r.origins[0].in_use = false));
     assert!(out.starts_with("warm; of 0: it was detached"), "{out}");
     let all = volumes("sce", |c| {

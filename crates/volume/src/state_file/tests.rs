@@ -9,7 +9,7 @@ use larder_core::format::OriginRecord;
 use super::*;
 
 fn place(origin: &str) -> OriginPlace {
-    OriginPlace { resolved: origin.to_owned(), link: None }
+    OriginPlace { resolved: origin.to_owned(), ..OriginPlace::default() }
 }
 
 fn state(volume: u64, origin: &str) -> StateRecord {

@@ -12,6 +12,7 @@ use larder_core::format::FlashPlan;
 use larder_core::journal::recover::Recovered;
 use larder_core::pagelog::Geometry;
 use larder_core::request::{Errno, Kind};
+use larder_core::volumes::VolumeSet;
 use larder_io::Device;
 
 use super::{Caller, FLUSH_WORKER, Opened, Report, WORKER_SHIFT, Worker};
@@ -44,13 +45,13 @@ impl Worker {
         &mut self,
         flash: FlashPlan,
         device: Device,
-        recovered: Option<&Recovered>,
+        (recovered, stale): (Option<&Recovered>, VolumeSet),
     ) -> bool {
         let dev = flash.dev;
         if !self.takes(dev, device) {
             return false;
         }
-        self.shard.attach(flash, recovered);
+        self.shard.attach_without(flash, recovered, stale);
         !self.shard.uses(dev)
     }
 

@@ -32,7 +32,7 @@ use anyhow::{Result, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use self::keys::{COMMAND_LINE, Given, MEMBER, PROCESS, command};
+use self::keys::{COMMAND_LINE, Given, MEMBER, OF_START, PROCESS, command};
 pub use self::plan::Plan;
 use self::plan::{not_shared, over, plan};
 use super::args::ServeArgs;
@@ -44,15 +44,20 @@ pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
     };
     let file = toml::File::read(&path, &command())?;
     let flags = flags(given);
-    if file.volumes.len() > 1
-        && let Some(flag) = flags.iter().find(|f| !PROCESS.contains(&f.key.as_str()))
-    {
+    let several = file.volumes.len() > 1;
+    let names_one = |flag: &Given| {
+        let of_start = file.is_one_cache() && OF_START.contains(&flag.key.as_str());
+        of_start || PROCESS.contains(&flag.key.as_str())
+    };
+    if several && let Some(flag) = flags.iter().find(|flag| !names_one(flag)) {
+        let of_start: &[&str] = if file.is_one_cache() { OF_START } else { &[] };
+        let accepted = [&["print_config"], PROCESS, of_start].concat().join(", --");
         bail!(
-            "--{}: {} has {} volumes, and this flag does not name one; accepted beside it: --print-config, --{}",
+            "--{}: {} has {} volumes, and this flag does not name one; accepted beside it: --{}",
             flag.key.replace('_', "-"),
             path.display(),
             file.volumes.len(),
-            PROCESS.join(", --")
+            accepted.replace('_', "-")
         );
     }
     if file.volumes.is_empty() && file.caches.is_empty() {

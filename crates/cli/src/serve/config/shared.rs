@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 
-use super::keys::{FOR_CACHES_TOO, Given, is_of_volume};
+use super::keys::{FOR_CACHES_TOO, Given, OF_START, is_of_volume};
 use super::plan::{ConfigError, Plan, not_shared, over, plan};
 use super::toml::{File, Table};
 
@@ -69,11 +69,12 @@ fn shares(plan: &Plan, line: &impl Fn(usize, String) -> anyhow::Error) -> Result
     if sum <= 1.0 + 1e-9 {
         return Ok(());
     }
-    let at = plan.origin.as_ref().and_then(|(_, given)| given.iter().find_map(|given| given.line));
+    let at = |given: &[Given]| given.iter().find(|given| given.key == "name")?.line;
+    let at = plan.origin.as_ref().and_then(|(_, given)| at(given));
     let what = format!(
-        "{}: the sum of `least` is {:.0}%; accepted: up to 100%",
+        "{}: the sum of `least` is {}%; accepted: up to 100%",
         plan.title(),
-        sum * 100.0
+        (sum * 1e4).round() / 100.0
     );
     Err(line(at.unwrap_or_default(), what))
 }
@@ -94,7 +95,9 @@ fn volume(
     let shares = given("cache");
     let is_its = |given: &&Given| !shares || is_of_volume(&given.key);
     let top: Vec<Given> = file.top.iter().filter(is_its).cloned().collect();
-    let all = over(&over(&over(&top, &table.keys), &named(table)), flags);
+    let for_cache = |given: &&Given| shares && OF_START.contains(&given.key.as_str());
+    let flags: Vec<Given> = flags.iter().filter(|flag| !for_cache(flag)).cloned().collect();
+    let all = over(&over(&over(&top, &table.keys), &named(table)), &flags);
     plan(path, all, several).map_err(|error| error.of_table(table).into())
 }
 

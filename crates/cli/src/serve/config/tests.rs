@@ -362,6 +362,11 @@ fn errors_of_shared_caches_name_the_line() {
         let found = with(from, to);
         assert!(found.contains(expected), "{found}");
     }
+    let adopted = read(SHARED, &["--adopt"]).map(|_| ()).unwrap_err().to_string();
+    assert!(adopted.contains("accepted beside it: --print-config, --client-memory"), "{adopted}");
+    let one = SHARED.replace("[volume.own]\norigin = \"mem:8MiB\"\n", "");
+    let plans = read(&one, &["--adopt"]).unwrap();
+    assert!(plans[0].args.adopt && !plans[0].volumes()[0].args.adopt);
     let lone = error("origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\nmost = 1\n", &[]);
     assert!(lone.starts_with("FILE:3: most: needs `cache = "), "{lone}");
 }

@@ -50,6 +50,12 @@ struct Source<'a> {
 }
 
 impl File {
+    /// Whether all volumes share one cache.
+    pub(super) fn is_one_cache(&self) -> bool {
+        let shares = |volume: &Table| volume.line_of("cache").is_some();
+        self.caches.len() == 1 && self.volumes.iter().all(shares)
+    }
+
     /// Reads a file whose keys are the flags of `command`.
     pub fn read(path: &Path, command: &Command) -> Result<Self> {
         let name = path.display().to_string();

@@ -55,6 +55,7 @@ use crate::pages::Pages;
 use crate::request::{Errno, Request};
 use crate::runs::Tag;
 use crate::shape::Place;
+use crate::volumes::VolumeSet;
 
 /// How long an admission or eviction waits for clients inside the unit.
 pub(super) const PATIENCE: Nanos = SECOND;
@@ -75,7 +76,8 @@ pub(crate) struct WriteBack {
 }
 
 impl WriteBack {
-    /// Starts to cache on a flash device with the recovered state.
+    /// Starts to cache on a flash device with the recovered state. What it has of the `stale` volumes is not dirty: it is about
+    /// to leave, and must not be copied to their origins.
     ///
     /// # Errors
     /// If that state contradicts itself; the device is not attached.
@@ -83,7 +85,7 @@ impl WriteBack {
         cx: &Rc<Context>,
         spec: &WriteBackSpec,
         plan: FlashPlan,
-        recovered: Option<&Recovered>,
+        (recovered, stale): (Option<&Recovered>, VolumeSet),
         owner: Weak<dyn Owner>,
     ) -> Result<Rc<Self>, Contradiction> {
         let table = Table::new(cx.shape, &cx.origins.volumes, plan.slots, spec.slots);
@@ -91,7 +93,12 @@ impl WriteBack {
         let dirty = Rc::new(DirtyMap::new(&cx.shape));
         if let Some((layout, found)) = &found {
             table.restore(found.held(layout))?;
-            found.held(layout).for_each(|held| dirty.restore(held.slot, held.dirty));
+            let is_stale = |slot| {
+                let volumes = cx.origins.volumes_of(table.unit_of(slot).into_iter());
+                volumes.meets(stale)
+            };
+            let kept = found.held(layout).filter(|held| !is_stale(held.slot));
+            kept.for_each(|held| dirty.restore(held.slot, held.dirty));
             cx.population.restore(found.factors(layout));
         }
         cx.population.attached(table.slots(), &cx.shape);
