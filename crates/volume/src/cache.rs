@@ -37,7 +37,6 @@ use super::mailbox::Mailbox;
 use super::part::Part;
 use super::state::State;
 use super::stats::{Clients, Stats};
-use super::status::word_of;
 use super::worker::{Call, Message, ORIGINS, Others, Report, Shared, Worker};
 
 /// How long a worker may take to answer a question about itself.
@@ -302,7 +301,7 @@ impl Cache {
         }
         stats.memory_waits = self.config.clients.budget.waits();
         let word = state.word(stats.suspended);
-        let of = |volume: u32| word_of(&self.parts[volume as usize], volume, word, &state);
+        let of = |volume: u32| state.word_of(&self.parts[volume as usize], volume, word);
         stats.state = volume.map_or(word, of);
         Ok(stats)
     }

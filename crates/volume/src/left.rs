@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state that a worker leaves when it ends.
 
+use larder_core::shard::Shard;
 use larder_core::volumes::VolumeSet;
 
 /// The state that a worker leaves.
@@ -20,4 +21,16 @@ pub(crate) struct FlashLeft {
     pub dirty: VolumeSet,
     /// The progress of the journal, see `StateRecord`.
     pub reached: (u64, u64),
+}
+
+impl FlashLeft {
+    /// That of a shard of so many volumes; none if no flash is attached.
+    pub fn of(shard: &Shard, volumes: u32) -> Option<Self> {
+        let status = shard.cache_status()?;
+        let is_dirty = |volume: &u32| match volumes {
+            1 => status.units_dirty > 0,
+            _ => shard.units_of(*volume).1 > 0,
+        };
+        Some(Self { dirty: (0..volumes).filter(is_dirty).collect(), reached: status.reached })
+    }
 }

@@ -8,6 +8,7 @@ use larder_core::format::Plan;
 use larder_core::request::Errno;
 
 use super::flash::FlashDevice;
+use super::part::Part;
 use super::returned::Returned;
 
 /// A flash device that shards use, or have not released.
@@ -175,6 +176,15 @@ impl State {
             Some(attached) if attached.leaving => "detaching",
             Some(_) if suspended => "suspended",
             Some(_) => "caching",
+        }
+    }
+
+    /// The state of a volume in one word, in a cache in this state.
+    pub fn word_of(&self, part: &Part, number: u32, cache: &'static str) -> &'static str {
+        match cache {
+            _ if part.origin.is_absent() => "missing",
+            "caching" | "suspended" if self.outside.contains(&number) => "outside",
+            word => word,
         }
     }
 }

@@ -112,20 +112,6 @@ fn advice(word: &str, state: &State, origin_failed: bool) -> Option<&'static str
     }
 }
 
-/// The state of a volume in one word, in a cache in this state.
-pub(crate) fn word_of(
-    part: &Part,
-    number: u32,
-    cache: &'static str,
-    state: &State,
-) -> &'static str {
-    match cache {
-        _ if part.origin.is_absent() => "missing",
-        "caching" | "suspended" if state.outside.contains(&number) => "outside",
-        word => word,
-    }
-}
-
 /// What concerns a volume alone.
 fn alarm(part: &Part, number: u32, state: &State) -> Option<String> {
     let overdue = || state.is_overdue(number).then(|| OVERDUE.to_owned());
@@ -164,7 +150,7 @@ impl Cache {
         let shared = self.parts.len() > 1;
         let member = |(number, part): (u32, &Part)| Member {
             name: part.name.clone(),
-            state: word_of(part, number, stats.state, &state),
+            state: state.word_of(part, number, stats.state),
             alarm: alarm(part, number, &state),
             origin: part.origin.name().to_owned(),
             origin_bytes: part.range.end - part.range.start,

@@ -27,7 +27,7 @@ use larder_core::format::label::MOST_SHARDS;
 use larder_core::request::{Errno, Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
-use larder_core::volumes::{VolumeSet, Volumes};
+use larder_core::volumes::Volumes;
 use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
@@ -253,25 +253,13 @@ impl Worker {
             self.driver.turn(self.next_deadline())?;
         }
         let given_up = self.open_requests(None) + self.connections.len() as u64;
-        let flash = self.shard.cache_status();
-        let flash =
-            flash.map(|c| FlashLeft { dirty: self.dirty(c.units_dirty), reached: c.reached });
+        let flash = FlashLeft::of(&self.shard, self.parts.len() as u32);
         let unsettled =
             self.flush_shards && (!self.shard.journal_settled() || self.shard.has_losses());
         for (volume, part) in (0..).zip(self.parts.iter()) {
             self.shard.flush_failed(volume).map(|errno| part.flush_failed.set(errno));
         }
         Ok(Left { given_up, flash, unsettled })
-    }
-
-    /// The volumes of which flash holds dirty data, where it holds so many dirty units.
-    fn dirty(&self, units_dirty: u64) -> VolumeSet {
-        let several = self.parts.len() > 1;
-        let is_dirty = |volume: &u32| match several {
-            true => self.shard.units_of(*volume).1 > 0,
-            false => units_dirty > 0,
-        };
-        (0..self.parts.len() as u32).filter(is_dirty).collect()
     }
 
     fn take_message(&mut self, message: Message) {
