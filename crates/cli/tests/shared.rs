@@ -237,11 +237,17 @@ fn other_volumes_or_another_order_are_not_served_from_flash() {
     }
     // A lone volume over one of the origins would write past the dirty data.
     let place = &three.place;
-    let words =
-        place.serve(&["--origin", &place.word("origin-c"), "--state", &place.word("state")]);
-    let refused = Server::try_start(&words).err().unwrap();
+    let alone = |origin: &str| {
+        let words =
+            place.serve(&["--origin", &place.word(origin), "--state", &place.word("state")]);
+        Server::try_start(&words)
+    };
+    let refused = alone("origin-a").err().unwrap();
     assert!(refused.code == 4 && refused.err.contains("may hold dirty data"), "{refused:?}");
+    // Of that one nothing is dirty after the stop.
+    alone("origin-c").ok().unwrap().stop();
     let server = three.serve();
+    assert!(server.log().contains("starts cold for the volume 'c'"), "{}", server.log());
     assert_eq!(three.served("a")[..4096], [7; 4096]);
     server.stop();
 }
