@@ -19,13 +19,14 @@ const BOUND: Duration = Duration::from_secs(10);
 
 /// A turn, which ends when this is dropped.
 pub(crate) struct Turn {
-    directory: Directory,
+    /// None if it does not exist: there is no record to change.
+    directory: Option<Directory>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         // Explicitly: a child process may have inherited the directory.
-        let _ = flock(&self.directory, FlockOperation::Unlock);
+        let _ = self.directory.as_ref().map(|dir| flock(dir, FlockOperation::Unlock));
     }
 }
 
@@ -33,9 +34,9 @@ impl StateFile {
     /// Waits for the turn of this process. A process must not ask for a second one.
     ///
     /// # Errors
-    /// The directory cannot be used, or another process does not end its turn.
+    /// The directory cannot be read, or another process does not end its turn.
     pub(crate) fn turn(&self) -> Result<Turn, VolumeError> {
-        let directory = self.directory()?;
+        let Some(directory) = self.opened()? else { return Ok(Turn { directory: None }) };
         let deadline = Instant::now() + BOUND;
         loop {
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
@@ -58,6 +59,6 @@ impl StateFile {
                 }
             }
         }
-        Ok(Turn { directory })
+        Ok(Turn { directory: Some(directory) })
     }
 }
