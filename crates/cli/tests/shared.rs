@@ -226,11 +226,8 @@ fn other_volumes_or_another_order_are_not_served_from_flash() {
     server.stop();
     let text = std::fs::read_to_string(&three.config).unwrap();
     let other = three.place.path("other.toml");
-    for (from, to) in
-        [("[volume.a]", "[volume.d]"), ("origin-a\"", "origin-x\""), ("origin-c", "origin-y")]
-    {
-        std::fs::copy(three.place.path("origin-a"), three.place.path("origin-x")).unwrap();
-        std::fs::copy(three.place.path("origin-c"), three.place.path("origin-y")).unwrap();
+    std::fs::copy(three.place.path("origin-a"), three.place.path("origin-x")).unwrap();
+    for (from, to) in [("[volume.a]", "[volume.d]"), ("origin-a\"", "origin-x\"")] {
         std::fs::write(&other, text.replace(from, to)).unwrap();
         let refused = larder_says(&["serve", other.to_str().unwrap()]);
         assert!(refused.code == 4 && refused.err.contains("may hold dirty data"), "{refused:?}");
