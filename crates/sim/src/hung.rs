@@ -106,6 +106,16 @@ impl Scene {
         Ok(self.world.requests().read_hits - before)
     }
 
+    /// Units of the second volume are logged and then changed, and its origin stops to answer.
+    fn changed_and_hung() -> Result<Self, String> {
+        let mut scene = Self::new(&pages(), 20 * MILLISECOND);
+        scene.all(Kind::Read, SECOND_VOLUME..SECOND_VOLUME + 4)?;
+        scene.idle(SECOND);
+        scene.all(WRITE, SECOND_VOLUME..SECOND_VOLUME + 4)?;
+        scene.hang();
+        Ok(scene)
+    }
+
     /// The second origin stops to answer.
     fn hang(&mut self) {
         let range = self.world.volumes().range(1);
@@ -131,11 +141,7 @@ impl Scene {
 
 /// The journal logs the units of the other volume; those of its own when the origin answers, which it reports.
 pub fn the_journal_continues() -> Result<(), String> {
-    let mut scene = Scene::new(&pages(), 20 * MILLISECOND);
-    scene.all(Kind::Read, SECOND_VOLUME..SECOND_VOLUME + 4)?;
-    scene.idle(SECOND);
-    scene.all(WRITE, SECOND_VOLUME..SECOND_VOLUME + 4)?;
-    scene.hang();
+    let mut scene = Scene::changed_and_hung()?;
     for half in [FIRST..FIRST + 4, FIRST + 4..FIRST + 8] {
         scene.all(Kind::Read, half)?;
         scene.idle(SECOND);
@@ -152,11 +158,7 @@ pub fn the_journal_continues() -> Result<(), String> {
 
 /// A log that fills is continued in the other half of the metadata.
 pub fn a_checkpoint_continues() -> Result<(), String> {
-    let mut scene = Scene::new(&pages(), 20 * MILLISECOND);
-    scene.all(Kind::Read, SECOND_VOLUME..SECOND_VOLUME + 4)?;
-    scene.idle(SECOND);
-    scene.all(WRITE, SECOND_VOLUME..SECOND_VOLUME + 4)?;
-    scene.hang();
+    let mut scene = Scene::changed_and_hung()?;
     let before = scene.generation();
     for _ in 0..4 {
         scene.all(Kind::Read, FIRST..FIRST + UNITS)?;

@@ -65,7 +65,7 @@ impl Cache {
         if self.ask(|worker| worker.shard.cache_status().is_none())?.contains(&true) {
             return Ok(());
         }
-        self.note_renewed(volume)?;
+        self.note_use(volume, true)?;
         self.join(volume)
     }
 
@@ -102,7 +102,7 @@ impl Volume {
         let _change = lock(&self.cache().change);
         lock(&self.cache().state).departing.remove(&number);
         let left = left.and_then(|()| match self.cache().flash_in_use()? == dev {
-            true => self.cache().note_left(number),
+            true => self.cache().note_use(number, false),
             false => Err(VolumeError::Refused("another flash was attached meanwhile".to_owned())),
         });
         if let Err(error) = left {
@@ -140,7 +140,7 @@ impl Volume {
         if !lock(&self.cache().state).outside.contains(&number) {
             return Err(VolumeError::Refused(format!("volume '{name}' is in its cache")));
         }
-        self.cache().note_renewed(number)?;
+        self.cache().note_use(number, true)?;
         self.cache().join(number)?;
         lock(&self.cache().state).outside.remove(&number);
         tracing::info!("volume '{name}' is in its cache again");

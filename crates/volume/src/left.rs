@@ -26,11 +26,8 @@ pub(crate) struct FlashLeft {
 impl FlashLeft {
     /// That of a shard of so many volumes; none if no flash is attached.
     pub fn of(shard: &Shard, volumes: u32) -> Option<Self> {
-        let status = shard.cache_status()?;
-        let is_dirty = |volume: &u32| match volumes {
-            1 => status.units_dirty > 0,
-            _ => shard.units_of(*volume).1 > 0,
-        };
-        Some(Self { dirty: (0..volumes).filter(is_dirty).collect(), reached: status.reached })
+        let reached = shard.cache_status()?.reached;
+        let is_dirty = |volume: &u32| shard.units_of(*volume).1 > 0;
+        Some(Self { dirty: (0..volumes).filter(is_dirty).collect(), reached })
     }
 }

@@ -41,7 +41,7 @@ impl Cache {
         let places = file.origins();
         let of = |((number, part), place): ((u32, &Part), &OriginPlace)| {
             let bytes = part.range.end - part.range.start;
-            let record = OriginRecord::new(&part.name, place, bytes);
+            let record = OriginRecord::new(place, bytes);
             // An origin that is missing may have changed when it returns.
             let absent = earlier.as_ref().filter(|_| part.origin.is_absent());
             let before = absent.and_then(|earlier| earlier.origins.get(number as usize));
@@ -56,20 +56,12 @@ impl Cache {
         file.store(&record.under(file.preset()))
     }
 
-    /// Records that the flash has nothing of this volume, and that writes to its origin bypass it.
-    pub(super) fn note_left(&self, number: u32) -> Result<(), VolumeError> {
+    /// Records that the flash has nothing of this volume that is older than its origin, so that it may be used for it; or that it
+    /// has nothing of it, and that writes bypass it.
+    pub(super) fn note_use(&self, volume: u32, in_use: bool) -> Result<(), VolumeError> {
         let Some((file, _records)) = self.records()? else { return Ok(()) };
         match file.load()? {
-            Some(record) if record.in_use => file.store(&record.without_origin(number)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Records that the flash has nothing of this volume that is older than its origin.
-    pub(super) fn note_renewed(&self, number: u32) -> Result<(), VolumeError> {
-        let Some((file, _records)) = self.records()? else { return Ok(()) };
-        match file.load()? {
-            Some(record) if record.in_use => file.store(&record.using(number)),
+            Some(record) if record.in_use => file.store(&record.using(volume, in_use)),
             _ => Ok(()),
         }
     }

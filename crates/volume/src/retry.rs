@@ -85,7 +85,8 @@ impl Cache {
     fn leave_again(&self) {
         let outside = lock(&self.state).outside.clone();
         for volume in outside {
-            if let Err(error) = self.leave(volume, LEAVE_BOUND) {
+            let left = self.leave(volume, LEAVE_BOUND);
+            if let Err(error) = left.and_then(|()| self.note_use(volume, false)) {
                 let name = &self.parts[volume as usize].name;
                 tracing::warn!("volume '{name}' is in its cache again, with the flash: {error}");
                 lock(&self.state).outside.remove(&volume);

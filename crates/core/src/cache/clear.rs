@@ -81,14 +81,16 @@ impl Current {
         }
     }
 
-    /// Slots with units of a volume, and those of them that are dirty.
+    /// Slots with units of a volume, and those of them that are dirty. A page log has one volume.
     pub(crate) fn units_of(&self, volume: u32) -> (u64, u64) {
         match self.get() {
             Cache::Clean(clean) => (u64::from(clean.units.table.used_by(volume)), 0),
             Cache::WriteBack(cache) => {
                 (u64::from(cache.units.table.used_by(volume)), cache.units_dirty_of(volume))
             }
-            Cache::PassThrough | Cache::Log(_) => (0, 0),
+            Cache::PassThrough | Cache::Log(_) => {
+                self.status().map_or((0, 0), |status| (status.units_used, status.units_dirty))
+            }
         }
     }
 }

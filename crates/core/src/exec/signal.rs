@@ -34,27 +34,20 @@ impl Signal {
 
     /// Waits for the flag and clears it.
     pub async fn wait<G: Guard>(&self, exec: &Exec<G>) {
-        std::future::poll_fn(|_| {
-            if self.set.replace(false) {
-                return Poll::Ready(());
-            }
-            self.waiter.set(Some(exec.current()));
-            Poll::Pending
-        })
-        .await;
+        std::future::poll_fn(|_| if self.is_set(exec) { Poll::Ready(()) } else { Poll::Pending })
+            .await;
     }
 
     /// Waits for the flag and clears it, for `span` at most.
     pub async fn wait_for<G: Guard>(&self, span: Nanos, exec: &Exec<G>) {
         let (until, mut set) = (exec.now() + span, false);
         std::future::poll_fn(|_| {
-            if self.set.replace(false) || exec.now() >= until {
+            if self.is_set(exec) || exec.now() >= until {
                 return Poll::Ready(());
             }
             if !std::mem::replace(&mut set, true) {
                 exec.timer(until);
             }
-            self.waiter.set(Some(exec.current()));
             Poll::Pending
         })
         .await;

@@ -179,9 +179,9 @@ pub struct OriginPlace {
 impl OriginRecord {
     /// The record of a volume's origin, at its start.
     #[must_use]
-    pub fn new(name: &str, place: &OriginPlace, bytes: u64) -> Self {
+    pub fn new(place: &OriginPlace, bytes: u64) -> Self {
         Self {
-            name: name.into(),
+            name: place.name.clone(),
             origin: place.resolved.clone(),
             origin_link: place.link.clone(),
             origin_bytes: bytes,
@@ -189,12 +189,6 @@ impl OriginRecord {
             in_use: true,
             clean: false,
         }
-    }
-
-    /// What the flash has of it may not be used.
-    #[must_use]
-    pub fn out_of_use(self) -> Self {
-        Self { in_use: false, ..self }
     }
 
     /// Whether what the flash has of it may be dirty, if anything is.
@@ -309,11 +303,11 @@ impl StateRecord {
         Self { reached, dirty: !dirty.is_empty(), ..self }
     }
 
-    /// What the flash has of this origin may be used: it holds nothing that is older.
+    /// What the flash has of this origin may be used, since it holds nothing that is older; or not, since writes bypass it.
     #[must_use]
-    pub fn using(mut self, origin: u32) -> Self {
+    pub fn using(mut self, origin: u32, in_use: bool) -> Self {
         if let Some(origin) = self.origins.get_mut(origin as usize) {
-            origin.in_use = true;
+            origin.in_use = in_use;
         }
         self
     }
@@ -328,15 +322,6 @@ impl StateRecord {
     #[must_use]
     pub fn out_of_use(self) -> Self {
         Self { in_use: false, ..self }
-    }
-
-    /// Writes to this origin bypass the flash, which has nothing of it.
-    #[must_use]
-    pub fn without_origin(mut self, origin: u32) -> Self {
-        if let Some(origin) = self.origins.get_mut(origin as usize) {
-            origin.in_use = false;
-        }
-        self
     }
 
     /// Writes to some origins bypass the flash.

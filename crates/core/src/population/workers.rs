@@ -51,7 +51,7 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
                 wake.wait(&cx.exec).await;
                 continue;
             };
-            if !complete_next(&cx, &clean, |clean| &clean.complete_next).await {
+            if !complete_next(&cx, &clean, &clean.complete_next).await {
                 clean.complete_next.set(0);
                 drop(clean);
                 wake.wait_for(PASS_REST, &cx.exec).await;
@@ -75,13 +75,8 @@ async fn populate_in_time(cx: &Context, clean: Rc<Clean>, unit: u32) -> bool {
 }
 
 /// Completes the next unit that is valid in part, from slot `next` on; returns false if there is none up to the last slot.
-async fn complete_next(
-    cx: &Context,
-    clean: &Rc<Clean>,
-    next: impl Fn(&Clean) -> &Cell<u32>,
-) -> bool {
+async fn complete_next(cx: &Context, clean: &Rc<Clean>, next: &Cell<u32>) -> bool {
     let table = &clean.units.table;
-    let next = next(clean);
     match table.partial_from(next.get(), REPAIR_SLOTS) {
         Ok((slot, unit)) => {
             next.set(slot + 1);
@@ -102,7 +97,7 @@ async fn complete_next(
 /// Completes all units that were recovered in part.
 pub(super) async fn repair(cx: &Context, current: &Current) {
     while let Some(clean) = current.clean() {
-        if !complete_next(cx, &clean, |clean| &clean.repair_next).await {
+        if !complete_next(cx, &clean, &clean.repair_next).await {
             return clean.repair_next.set(u32::MAX);
         }
     }

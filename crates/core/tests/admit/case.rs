@@ -89,7 +89,7 @@ impl Case {
         let flash = Flash { bytes: RefCell::new(bytes), broken: u64::MAX };
         let write = choices(kind).write;
         let kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
-        let origin = OriginRecord::new("", &place("/san"), ORIGIN.bytes);
+        let origin = OriginRecord::new(&place("/san"), ORIGIN.bytes);
         let record = StateRecord::attached(VOLUME, &kept, write, vec![origin]);
         let record = record.stopped(kept.reached(), VolumeSet::default(), &[ORIGIN.modified_ns]);
         Self {
@@ -116,14 +116,16 @@ impl Case {
     /// Three volumes share the flash; the record is of a clean stop of all of them.
     pub fn three(kind: &str) -> Self {
         let mut case = Self::of(kind);
-        let others = ["/lun/1", "/lun/2"].map(|at| (ORIGIN, place(at)));
+        let others = [("second", "/lun/1"), ("third", "/lun/2")];
+        let others =
+            others.map(|(name, at)| (ORIGIN, OriginPlace { name: name.into(), ..place(at) }));
         case.record(|record| {
-            let of = |(name, (facts, place)): (&str, &(OriginFacts, OriginPlace))| OriginRecord {
+            let of = |(facts, place): &(OriginFacts, OriginPlace)| OriginRecord {
                 origin_mtime_ns: facts.modified_ns,
-                ..OriginRecord::new(name, place, facts.bytes)
+                ..OriginRecord::new(place, facts.bytes)
             };
             record.format = FORMAT_SHARED;
-            record.origins.extend(["second", "third"].into_iter().zip(&others).map(of));
+            record.origins.extend(others.iter().map(of));
         });
         case.others = others.into();
         case

@@ -393,7 +393,7 @@ fn other_flash_of_the_same_origin_is_superseded() {
     let record = |volume, dirty, origin: &str| {
         let kept = Kept::Units(Vec::new());
         let write = WritePolicy::WriteAround;
-        let origins = vec![OriginRecord::new("", &place(origin), 4096)];
+        let origins = vec![OriginRecord::new(&place(origin), 4096)];
         StateRecord { dirty, ..StateRecord::attached(volume, &kept, write, origins) }
     };
     let of = |records: &[(u32, StateRecord)], own: u32, keeps| {
@@ -426,7 +426,7 @@ fn each_event_changes_the_record() {
     };
     for (kind, dirty) in [("sce", false), ("prwc", true), ("face", true), ("face-through", false)] {
         let (kept, write) = (kept(kind), choices(kind).write);
-        let origins = vec![OriginRecord::new("", &place("/san"), 4096)];
+        let origins = vec![OriginRecord::new(&place("/san"), 4096)];
         let attached = StateRecord::attached(VOLUME, &kept, write, origins);
         assert!(attached.names(VOLUME) && !attached.names(1) && attached.in_use);
         assert_eq!((attached.dirty, attached.reached.len()), (dirty, 1), "{kind}");

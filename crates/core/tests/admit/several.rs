@@ -12,7 +12,10 @@ use super::case::{Case, place};
 /// A volume that starts by itself takes nothing from the others of a flash that it shared.
 #[test]
 fn of_a_shared_flash_only_the_same_origin_is_superseded() {
-    let origins = ["/san", "/lun"].map(|at| OriginRecord::new(at, &place(at), 4096));
+    let origins = ["/san", "/lun"].map(|at| {
+        let place = OriginPlace { name: at.into(), ..place(at) };
+        OriginRecord::new(&place, 4096)
+    });
     let kept = Kept::Units(Vec::new());
     let shared = StateRecord::attached(7, &kept, WritePolicy::WriteAround, origins.into());
     let by = |record: &StateRecord, own: bool, origins: &[&str]| {
@@ -39,7 +42,7 @@ fn of_a_shared_flash_only_the_same_origin_is_superseded() {
     let without = by(&shared, false, &["/lun"]).expect("it is clean").remove(0).1;
     assert!(by(&without, false, &["/lun"]).expect("it is clean").is_empty());
     assert_eq!(in_use(by(&without, false, &["/san"]).expect("clean"))[..], [(false, true, false)]);
-    assert!(without.using(1).origins[1].in_use);
+    assert!(without.using(1, true).origins[1].in_use);
     // The volume moved its origin, and starts alone: the name is that of one in the record.
     let moved = OriginPlace { name: "/lun".into(), ..place("/moved") };
     let by_name = |record: &StateRecord| {
@@ -47,7 +50,7 @@ fn of_a_shared_flash_only_the_same_origin_is_superseded() {
     };
     assert_eq!(in_use(by_name(&shared).expect("it is clean"))[..], [(true, true, false)]);
     // The record of a volume by itself has no name; its file has.
-    let lone = vec![OriginRecord::new("", &place("/lun"), 4096)];
+    let lone = vec![OriginRecord::new(&place("/lun"), 4096)];
     let lone = StateRecord::attached(8, &kept, WritePolicy::WriteAround, lone);
     let by_file = |named: bool| {
         let named = |(): &(), name: &str| named && name == "/lun";
@@ -61,7 +64,7 @@ fn of_a_shared_flash_only_the_same_origin_is_superseded() {
     assert!(stopped.dirty && by_name(&stopped).is_ok() && by(&stopped, false, &["/san"]).is_err());
     assert!(by(&stopped, true, &["/lun"]).is_err(), "the cache starts without its flash");
     let dirty = StateRecord { dirty: true, ..shared.clone() };
-    assert!(by_name(&dirty).is_err() && by_name(&dirty.clone().without_origin(1)).is_ok());
+    assert!(by_name(&dirty).is_err() && by_name(&dirty.clone().using(1, false)).is_ok());
     assert!(by(&dirty, false, &["/lun"]).is_err() && by(&dirty, false, &["/other"]).is_ok());
 }
 

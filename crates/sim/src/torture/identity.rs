@@ -154,9 +154,8 @@ impl Identity {
                 return wrong("10: the last flash is refused", why.to_string());
             }
         };
-        let origins = sizes(setup)
-            .map(|bytes| OriginRecord::new("", &OriginPlace::default(), bytes))
-            .collect();
+        let origins =
+            sizes(setup).map(|bytes| OriginRecord::new(&OriginPlace::default(), bytes)).collect();
         let record = StateRecord::attached(volume, &kept, setup.choices.write, origins);
         let record = record.ignoring_as(self.record.as_ref());
         self.record = Some(record.clone());

@@ -115,11 +115,7 @@ impl Guest {
     fn take_requests(&mut self) {
         // As the worker does, until there is none.
         while let Some(request) = self.queue.next_request() {
-            let payload = request.bufs.iter().map(|b| b.len() as u64).sum::<u64>();
-            let writes = matches!(request.what, What::Io(Kind::Write { .. }));
-            assert_eq!(payload, if writes { request.len } else { 0 });
-            assert!(request.offset.checked_add(request.len).is_some_and(|end| end <= BYTES));
-            assert!((request.offset | request.len).is_multiple_of(512));
+            super::is_sound(&request, BYTES);
             let changes = !matches!(request.what, What::Io(Kind::Read | Kind::Flush));
             assert!(!changes || self.setup.rules.grant == Grant::Full);
             assert!(self.open.iter().all(|other| other.ticket != request.ticket));

@@ -17,6 +17,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use larder_core::checksum::crc32c;
+use larder_core::request::Kind;
+use larder_volume::session::{ClientRequest, What};
 
 /// The inputs of a target's corpus with their paths, in the order of the paths.
 #[must_use]
@@ -26,6 +28,15 @@ pub fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files.sort();
     let read = |file: PathBuf| (file.clone(), fs::read(file).unwrap());
     files.into_iter().map(read).collect()
+}
+
+/// A request that a session passes on has its payload, and lies in a volume of so many bytes.
+fn is_sound(request: &ClientRequest, bytes: u64) {
+    let payload = request.bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+    let writes = matches!(request.what, What::Io(Kind::Write { .. }));
+    assert_eq!(payload, if writes { request.len } else { 0 });
+    assert!(request.offset.checked_add(request.len).is_some_and(|end| end <= bytes));
+    assert!((request.offset | request.len).is_multiple_of(512));
 }
 
 /// Writes the checksum of a structure into its field at `at`, which counts as zero; returns the checksum.

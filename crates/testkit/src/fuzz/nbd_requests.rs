@@ -99,11 +99,7 @@ impl<'a> Server<'a> {
     /// Takes requests; checks them and the bounds.
     fn take_requests(&mut self) {
         while let Some(request) = self.session.next_request() {
-            let payload = request.bufs.iter().map(|b| b.len() as u64).sum::<u64>();
-            let writes = matches!(request.what, What::Io(Kind::Write { .. }));
-            assert_eq!(payload, if writes { request.len } else { 0 });
-            assert!(request.offset.checked_add(request.len).is_some_and(|end| end <= BYTES));
-            assert!((request.offset | request.len).is_multiple_of(512));
+            super::is_sound(&request, BYTES);
             self.handed += 1;
             self.open.push(request);
         }

@@ -20,7 +20,7 @@ fn state(volume: u64, origin: &str) -> StateRecord {
         dirty: false,
         origins: vec![OriginRecord {
             origin_mtime_ns: Some(-5),
-            ..OriginRecord::new("", &place(origin), 4096)
+            ..OriginRecord::new(&place(origin), 4096)
         }],
         reached: vec![(3, 14)],
         ignored: Vec::new(),
@@ -270,7 +270,8 @@ fn ignored_pages_are_recorded_by_log_until_the_logs_begin_anew() {
 fn a_record_has_the_form_of_its_version() {
     let lone = state(7, "/san");
     let mut shared = StateRecord { format: FORMAT_SHARED, ..lone.clone() };
-    shared.origins.push(OriginRecord::new("b", &place("/lun"), 4096).out_of_use());
+    let second = OriginPlace { name: "b".into(), ..place("/lun") };
+    shared.origins.push(OriginRecord { in_use: false, ..OriginRecord::new(&second, 4096) });
     for record in [&shared, &lone] {
         let text = serde_json::to_string(record).unwrap();
         assert_eq!(serde_json::from_str::<StateRecord>(&text).unwrap(), *record);
