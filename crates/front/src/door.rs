@@ -38,6 +38,23 @@ pub struct Openers {
 }
 
 impl Door {
+    /// Whether a device that is there now would prevent a door of the volume. Changes nothing.
+    ///
+    /// # Errors
+    /// It would.
+    pub fn check(
+        Listen { grant, spec }: &Listen,
+        volume: &Volume,
+        openers: &Openers,
+    ) -> Result<(), VolumeError> {
+        match (spec, &openers.ublk) {
+            (ListenSpec::Ublk(id), Some(controller)) => {
+                UblkDoor::check(*id, volume, *grant, controller)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens a door. An export's index is that of its volume. `secure` is the TLS of sockets, `rights` are those of unix
     /// sockets.
     ///

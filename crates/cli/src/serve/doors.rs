@@ -41,6 +41,15 @@ struct Open {
 }
 
 impl Doors {
+    /// Refuses what a device that is there now would prevent, before a flash is written.
+    pub fn check(served: &Served, openers: &Openers) -> Result<()> {
+        for s in served.entries().filter(|s| !s.volume.origin().is_absent()) {
+            let check = |listen| Door::check(listen, s.volume, openers);
+            s.plan.args.listen.iter().try_for_each(check).map_err(|e| s.plan.locate(e.into()))?;
+        }
+        Ok(())
+    }
+
     /// Opens all of them. `restricted`: the process may use only its own files.
     pub fn open(
         served: &[Served],

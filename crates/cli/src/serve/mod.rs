@@ -3,7 +3,7 @@
 //! waits for a signal.
 //!
 //! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates, places
-//! to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the failure of
+//! to listen, devices, memory of all volumes, block devices of earlier servers) precede the first write to a flash device. Once they serve, the failure of
 //! one volume does not affect the others. The process drops capabilities while it has one thread, and everything else
 //! that it does not use before a client connects; a helper and a thread that keep privileges are started before.
 
@@ -32,14 +32,14 @@ use larder_front::listen::ListenSpec;
 use larder_front::ublk::Controller;
 use larder_io::{Device, rough_size};
 use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
-use larder_volume::{Cache, CacheConfig, VolumeConfig};
+use larder_volume::{Cache, CacheConfig, FlashDevice, VolumeConfig};
 
 use self::args::ServeArgs;
 use self::capabilities::{OF_CONTROLLER, OF_SERVER};
 use self::config::Plan;
 use self::doors::Doors;
 use self::helper::Helper;
-use self::open::{Checked, Opened};
+use self::open::{Checked, Made, Opened};
 use self::served::Served;
 use self::signals::Signals;
 use crate::metrics;
@@ -67,9 +67,11 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let budget = budget(&opened);
     check_memory(&opened, &budget)?;
     let restricted = restrict::restrict(&opened)?;
-    let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
-    let signals = Signals::receive()?;
     let openers = Openers { mounter: Arc::clone(&helper) as _, ublk };
+    let started = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
+    started.iter().try_for_each(|started| Doors::check(&started.served, &openers))?;
+    let served = started.into_iter().map(Started::attach).collect::<Result<Vec<_>>>()?;
+    let signals = Signals::receive()?;
     let doors = Doors::open(&served, metrics, restricted, &openers)?;
     larder_io::process::guard_write_path();
     doors.tell();
@@ -96,10 +98,32 @@ fn start_privileged(checked: &[Checked]) -> Result<(Arc<Helper>, Option<Arc<Cont
     Ok((Arc::new(helper), ublk))
 }
 
-/// Starts a cache with its volumes, and begins to cache.
-fn start(opened: Opened, budget: &Budget) -> Result<Served> {
+/// A cache that does not use its flash yet.
+struct Started {
+    served: Served,
+    flash: Option<FlashDevice>,
+    made: Option<Made>,
+}
+
+impl Started {
+    /// Begins to cache.
+    fn attach(mut self) -> Result<Served> {
+        let cache = &self.served.cache;
+        let attached = match self.flash {
+            Some(flash) => cache.attach(flash),
+            // Writes continue without the flash of an earlier run, whose content is then out of date.
+            None => cache.mark_out_of_use(),
+        };
+        attached.map_err(|e| self.served.plan.locate(e.into()))?;
+        self.made.iter_mut().for_each(Made::keep);
+        Ok(self.served)
+    }
+}
+
+/// Starts a cache with its volumes. Writes to no device.
+fn start(opened: Opened, budget: &Budget) -> Result<Started> {
     opened.announce();
-    let Opened { checked, origins, flash, mut made } = opened;
+    let Opened { checked, origins, flash, made } = opened;
     let Checked { plan, choices, limits, workers, ways, own_way, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
@@ -110,18 +134,11 @@ fn start(opened: Opened, budget: &Budget) -> Result<Served> {
         };
         let volumes = plan.volumes().iter().zip(origins).map(volume).collect::<Result<Vec<_>>>()?;
         let config = CacheConfig { name, volumes, choices, limits, workers, state, clients };
-        let cache = Cache::start(config)?;
-        match flash {
-            Some(flash) => cache.attach(flash)?,
-            // Writes continue without the flash of an earlier run, whose content is then out of date.
-            None => cache.mark_out_of_use()?,
-        }
-        Ok::<_, anyhow::Error>(cache)
+        Ok::<_, anyhow::Error>(Cache::start(config)?)
     };
     let cache = run().map_err(|e| plan.locate(e))?;
-    made.iter_mut().for_each(open::Made::keep);
     let volumes = cache.volumes();
-    Ok(Served { plan, ways, own_way, cache, volumes })
+    Ok(Started { served: Served { plan, ways, own_way, cache, volumes }, flash, made })
 }
 
 /// The memory of the clients of all volumes.

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::controller::Controller;
 use super::queue::UblkQueue;
-use super::settle::{BOUND, Settled, remove, settle};
+use super::settle::{BOUND, Settled, check, remove, settle};
 use super::wish::Wish;
 use crate::blocks::Rules;
 use crate::grant::Grant;
@@ -44,6 +44,21 @@ pub struct UblkDoor {
 }
 
 impl UblkDoor {
+    /// Whether a device would be refused because of one that is there now. Changes nothing.
+    ///
+    /// # Errors
+    /// It would; or the driver does not answer in time.
+    pub fn check(
+        id: Option<u32>,
+        volume: &Volume,
+        grant: Grant,
+        controller: &Controller,
+    ) -> Result<(), VolumeError> {
+        let wish = Wish::of(volume, id, grant).map_err(VolumeError::Usage)?;
+        let checked = controller.ask("looking at devices", COMMAND_BOUND, move |c| check(c, &wish));
+        checked?.map_err(VolumeError::Refused)
+    }
+
     /// Adds or recovers the device of a volume, and serves it.
     ///
     /// # Errors

@@ -67,16 +67,35 @@ pub fn settle(
     }
 }
 
-fn look(commands: &mut dyn Commands, wish: &Wish) -> Result<Look, String> {
+/// Whether a start would be refused because of a device that is there now. Changes nothing.
+///
+/// # Errors
+/// It would, in one line.
+pub fn check(commands: &mut dyn Commands, wish: &Wish) -> Result<(), String> {
+    let mut steps = steps(commands, wish)?.into_iter().map(|(_, step)| step);
+    steps.try_for_each(|step| if let Step::Refuse(why) = step { Err(why) } else { Ok(()) })
+}
+
+/// The devices that concern a wish, the one of the wished number first, and what to do about each.
+fn steps(commands: &mut dyn Commands, wish: &Wish) -> Result<Vec<(DeviceInfo, Step)>, String> {
     let wished = wish.id.into_iter();
     let others = commands.numbers().into_iter().filter(|id| Some(*id) != wish.id);
+    let mut steps = Vec::new();
     for id in wished.chain(others).collect::<Vec<_>>() {
         let Ok(info) = commands.info(id) else { continue };
         if info.server_word != wish.word && Some(id) != wish.id {
             continue;
         }
         let params = commands.params(id).map_err(|e| failed("reading its parameters", id, e))?;
-        match step(wish, &info, &params) {
+        steps.push((info, step(wish, &info, &params)));
+    }
+    Ok(steps)
+}
+
+fn look(commands: &mut dyn Commands, wish: &Wish) -> Result<Look, String> {
+    for (info, step) in steps(commands, wish)? {
+        let id = info.id;
+        match step {
             Step::Refuse(why) => return Err(why),
             Step::Wait => return Ok(Look::Again("an earlier server of this volume has not ended")),
             Step::Recover => {
@@ -177,6 +196,17 @@ mod tests {
         assert_eq!(fake.log, ["stop 3", "delete 3", "add 5"]);
         let used = settle(&mut driver(state::DEAD, 0, u32::MAX), &wish(Some(3)), SOON);
         assert!(used.unwrap_err().contains("still in use"));
+    }
+
+    #[test]
+    fn a_check_refuses_what_a_start_would_and_changes_nothing() {
+        let mut fake = driver(state::QUIESCED, 0, 0);
+        assert_eq!(check(&mut fake, &wish(None)), Ok(()));
+        assert!(check(&mut fake, &wish(Some(5))).unwrap_err().contains("waits for its server"));
+        let volatile = Wish { survives: false, ..wish(None) };
+        assert!(check(&mut fake, &volatile).unwrap_err().contains("no longer survive"));
+        assert_eq!(check(&mut driver(state::DEAD, 0, 0), &wish(Some(5))), Ok(()));
+        assert!(fake.log.is_empty());
     }
 
     #[test]
