@@ -176,9 +176,7 @@ fn the_units_are_understood() {
     for (name, file) in [("file", "fuse.conf"), ("tcp", "network.conf"), ("block", "ublk.conf")] {
         let drop_in = units.join(format!("larder@{name}.service.d"));
         std::fs::create_dir(&drop_in).unwrap();
-        let text = std::fs::read_to_string(root().join("dist/systemd").join(file)).unwrap();
-        let text = text.replace("/usr/bin/udevadm", "/bin/true");
-        std::fs::write(drop_in.join(file), text).unwrap();
+        std::fs::copy(root().join("dist/systemd").join(file), drop_in.join(file)).unwrap();
     }
     for name in [
         "larder@db.service",
