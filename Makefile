@@ -57,7 +57,7 @@ install:
 	$(LARDER) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_larder
 	$(LARDER) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/larder.fish
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
+	for unit in larder@.service larder-nbd@.service larder-loop@.service larder-ublk.service; do \
 	    sed 's,/usr/local/bin/,$(PREFIX)/bin/,' dist/systemd/$$unit \
 	        > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
@@ -84,7 +84,7 @@ uninstall:
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/larder \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_larder \
 	    $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/larder.fish
-	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
+	for unit in larder@.service larder-nbd@.service larder-loop@.service larder-ublk.service; do \
 	    rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
 	done
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder-volume.rules \

@@ -172,6 +172,7 @@ fn the_units_are_understood() {
     instance("larder@.service");
     instance("larder-nbd@.service");
     instance("larder-loop@.service");
+    instance("larder-ublk.service");
     // The instances of files, of TCP and of block devices have what these need.
     for (name, file) in [("file", "fuse.conf"), ("tcp", "network.conf"), ("block", "ublk.conf")] {
         let drop_in = units.join(format!("larder@{name}.service.d"));
