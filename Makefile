@@ -57,18 +57,20 @@ install:
 	$(LARDER) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_larder
 	$(LARDER) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/larder.fish
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
+	for unit in larder@.service larder-nbd@.service larder-loop@.service larder-ublk.service; do \
 	    sed 's,/usr/local/bin/,$(PREFIX)/bin/,' dist/systemd/$$unit \
 	        > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
 	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
-	for drop_in in fuse.conf network.conf; do \
+	for drop_in in fuse.conf network.conf ublk.conf; do \
 	    install -D -m 644 dist/systemd/$$drop_in $(DESTDIR)$(PREFIX)/share/doc/larder/$$drop_in || exit 1; \
 	done
 	install -d $(DESTDIR)$(PREFIX)/lib/udev/rules.d
-	sed 's,/usr/lib/udev/,$(PREFIX)/lib/udev/,' dist/udev/61-larder.rules \
-	    > $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules
-	install -m 755 dist/udev/larder-origin $(DESTDIR)$(PREFIX)/lib/udev/larder-origin
+	for rules in 61-larder.rules 61-larder-volume.rules; do \
+	    sed 's,/usr/lib/udev/,$(PREFIX)/lib/udev/,' dist/udev/$$rules \
+	        > $(DESTDIR)$(PREFIX)/lib/udev/rules.d/$$rules || exit 1; \
+	done
+	install -m 755 dist/udev/larder-origin dist/udev/larder-name $(DESTDIR)$(PREFIX)/lib/udev
 	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' dist/apparmor/larder-server \
 	    > $(DESTDIR)$(PREFIX)/share/doc/larder/larder-server
 	for kind in sysusers.d tmpfiles.d; do \
@@ -82,10 +84,11 @@ uninstall:
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/larder \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_larder \
 	    $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/larder.fish
-	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
+	for unit in larder@.service larder-nbd@.service larder-loop@.service larder-ublk.service; do \
 	    rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
 	done
-	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules $(DESTDIR)$(PREFIX)/lib/udev/larder-origin
+	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder-volume.rules \
+	    $(DESTDIR)$(PREFIX)/lib/udev/larder-origin $(DESTDIR)$(PREFIX)/lib/udev/larder-name
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/larder.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/larder.conf
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/larder
 

@@ -3,7 +3,7 @@
 //! manager.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -81,8 +81,14 @@ fn make_install_puts_everything_in_its_place() {
     }
     let rules = std::fs::read_to_string(at("lib/udev/rules.d/61-larder.rules")).unwrap();
     assert!(rules.contains("PROGRAM!=\"/opt/larder/lib/udev/larder-origin "), "{rules}");
+    let rules = std::fs::read_to_string(at("lib/udev/rules.d/61-larder-volume.rules")).unwrap();
+    assert!(rules.contains("PROGRAM==\"/opt/larder/lib/udev/larder-name "), "{rules}");
+    for program in ["larder-origin", "larder-name"] {
+        run(Command::new("sh").arg("-n").arg(at("lib/udev").join(program))).ok();
+    }
     for (file, has) in [
         ("share/doc/larder/network.conf", "IPAddressAllow="),
+        ("share/doc/larder/ublk.conf", "DeviceAllow=char-ublk-char rw"),
         ("lib/sysusers.d/larder.conf", "u larder "),
         ("lib/tmpfiles.d/larder.conf", "/etc/larder "),
     ] {
@@ -166,8 +172,9 @@ fn the_units_are_understood() {
     instance("larder@.service");
     instance("larder-nbd@.service");
     instance("larder-loop@.service");
-    // The instances of files and of TCP have what these need.
-    for (name, file) in [("file", "fuse.conf"), ("tcp", "network.conf")] {
+    instance("larder-ublk.service");
+    // The instances of files, of TCP and of block devices have what these need.
+    for (name, file) in [("file", "fuse.conf"), ("tcp", "network.conf"), ("block", "ublk.conf")] {
         let drop_in = units.join(format!("larder@{name}.service.d"));
         std::fs::create_dir(&drop_in).unwrap();
         std::fs::copy(root().join("dist/systemd").join(file), drop_in.join(file)).unwrap();
@@ -176,6 +183,7 @@ fn the_units_are_understood() {
         "larder@db.service",
         "larder@file.service",
         "larder@tcp.service",
+        "larder@block.service",
         "larder-nbd@db.service",
         "larder-loop@db.service",
     ] {
@@ -246,6 +254,32 @@ fn an_origin_is_recognised_by_its_names() {
     for other in [&["nvme0n1"][..], &["sdc", "mapper/san-db2"], &["mapper/san"], &[]] {
         assert!(!recognised(other), "{other:?}");
     }
+}
+
+/// The program by which udev learns the name of a volume's block device.
+#[test]
+fn a_block_device_has_the_name_of_its_volume() {
+    let place = Place::new();
+    let node = place.path("ublkc3");
+    std::fs::write(&node, "").unwrap();
+    let inode = std::fs::metadata(&node).unwrap().ino();
+    let name = |device: &str, record: &str| {
+        std::fs::write(place.path("ublkb3.volume"), record).unwrap();
+        let mut command = Command::new(root().join("dist/udev/larder-name"));
+        let command = command.arg(device).env("LARDER_RECORDS", place.path(""));
+        let ended = run(command.env("LARDER_DEVICES", place.path("")));
+        (ended.code == 0).then(|| ended.out.trim_end().to_owned())
+    };
+    for given in ["db", "a\\x2fb\\x20c", "a-b_c@1.x"] {
+        assert_eq!(name("ublkb3", &format!("{inode} {given}\n")).as_deref(), Some(given));
+    }
+    let earlier = format!("{} db\n", inode + 1);
+    assert_eq!(name("ublkb3", &earlier), None, "a record of an earlier device");
+    assert_eq!(name("ublkb4", &format!("{inode} db\n")), None, "there is no record");
+    for bad in ["", "..", "../sda", "a b", ".x", "$name", "a/b", "a;b"] {
+        assert_eq!(name("ublkb3", &format!("{inode} {bad}\n")), None, "{bad:?}");
+    }
+    assert_eq!(name("sda", "0 db\n"), None);
 }
 
 /// The end of a server's life as its manager hears of it.

@@ -10,11 +10,11 @@
 //!
 //! Rules: `/dev` may be read and written, because `larder attach` names any device, and so may the directory of a flash
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
-//! removed only in the directories of state files and sockets. A broken connection to an NBD server is made again, for
-//! which the server reads certificates and the resolver's configuration again; a reload reads the server's own
-//! certificates. Other programs replace these files, and links lead to them, so the rights are on the directories of the
-//! files themselves. A FUSE file needs no right: the helper (`helper`) mounts and unmounts it, which Landlock forbids to
-//! the server.
+//! removed only in the directories of state files, sockets and records for udev. A broken connection to an NBD server is
+//! made again, for which the server reads certificates and the resolver's configuration again; a reload reads the server's
+//! own certificates. Other programs replace these files, and links lead to them, so the rights are on the directories of
+//! the files themselves. A FUSE file needs no right: the helper (`helper`) mounts and unmounts it, which Landlock forbids
+//! to the server.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use landlock::{
 };
 use larder_core::config::Durability;
 use larder_front::listen::ListenSpec;
+use larder_front::ublk::record;
 use larder_io::DevSpec;
 use larder_nbd::uri::Uri;
 
@@ -109,8 +110,12 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
         }
         let volumes = checked.plan.volumes();
         for listen in volumes.iter().flat_map(|volume| &volume.args.listen) {
-            if let ListenSpec::Unix(path) | ListenSpec::VhostUser(path) = &listen.spec {
-                rights.push((directory(path), SOCKETS));
+            match &listen.spec {
+                ListenSpec::Unix(path) | ListenSpec::VhostUser(path) => {
+                    rights.push((directory(path), SOCKETS));
+                }
+                ListenSpec::Ublk(_) => rights.push((record::DIRECTORY.into(), REPLACE)),
+                ListenSpec::Tcp(_) | ListenSpec::Fuse(_) => {}
             }
         }
         let origins = volumes.iter().filter_map(|volume| volume.args.origin.as_ref());

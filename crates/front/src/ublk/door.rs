@@ -18,6 +18,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::controller::Controller;
 use super::queue::UblkQueue;
+use super::record;
 use super::settle::{BOUND, Settled, check, remove, settle};
 use super::wish::Wish;
 use crate::blocks::Rules;
@@ -84,9 +85,11 @@ impl UblkDoor {
             // One that waits for its server keeps waiting.
             if matches!(settled, Settled::Added(_)) {
                 let _ = controller.ask("removing", COMMAND_BOUND, move |c| remove(c, id));
+                record::remove(id);
             }
         };
         let character = begun.inspect_err(|_| remove_it())?;
+        record::write(id, volume.name());
         let pid = std::process::id();
         let started = controller.ask("starting a device", START_BOUND, move |c| match settled {
             Settled::Added(_) => c.start(id, pid),
@@ -149,7 +152,7 @@ impl UblkDoor {
             other => other,
         };
         match removed {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => record::remove(id),
             Ok(Err(errno)) => tracing::warn!("{}: cannot be removed: {errno}", device.display()),
             Err(e) => tracing::warn!("{}: {e}", device.display()),
         }

@@ -8,6 +8,7 @@
 //! | decision what becomes of a device of an earlier server | `plan.rs`, `settle.rs` |
 //! | size, blocks and attributes of the device | `wish.rs` |
 //! | queue of requests, of which each worker serves one | `queue.rs` |
+//! | name of the volume, for udev | `record.rs` |
 //!
 //! Invariants:
 //! - A device survives its server only if each answered write survives the process (`Choices::answers_survive`), and if
@@ -33,6 +34,7 @@ mod controller;
 mod door;
 mod plan;
 mod queue;
+pub mod record;
 mod settle;
 mod wish;
 
