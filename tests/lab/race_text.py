@@ -16,7 +16,7 @@ WHAT = {
 }
 THROUGH = ("disk", "larder", "larder-nbd", "sce", "bcache-through", "dm-cache-through")
 BACK = ("disk", "prwc", "face", "bcache-back", "dm-cache-back")
-FRONT = {"flash": "bare flash", "ublk": "ublk", "nbd": "NBD"}
+FRONT = {"flash": "bare flash", "ublk": "ublk", "nbd": "NBD", "vhost": "vhost-user", "qnbd": "QEMU's NBD driver"}
 
 
 def number(value):
@@ -59,7 +59,7 @@ def grouped(result):
 def columns(load, rows):
     """Headings and lines of the table of a load."""
     heads = ["system", UNITS.get(load, "requests/s"), "over disk", "reads p50 / p99, ms", "writes p50 / p99, ms", "flash written, MiB",
-             "origin read, MiB", "origin writes/s", "processors", "others on the host"]
+             "origin read, MiB", "origin writes/s", "processors", "waited"]
     extra = {"warm-up": "90 % of its last after, s", "restart": "of its last", "scan": "scan, MB/s"}.get(load)
     if load in ("mix", "sqlite", "scan"):
         heads.append("flash KiB a read saved")
@@ -78,7 +78,7 @@ def columns(load, rows):
             number(median(one["origin_read_bytes"] for one in rounds) / 2**20),
             number(median(one["origin_writes"] / one["seconds"] for one in rounds)),
             percent(median(one["busy"] for one in rounds)),
-            percent(median(one["others"] for one in rounds)),
+            percent(median(one["waited"] for one in rounds)),
         ]
         if load in ("mix", "sqlite", "scan"):
             saved = median(one.get("flash_bytes_per_saved_read") for one in rounds)
@@ -180,22 +180,29 @@ def by_load(groups, origin, rows, title):
                "y": "over the disk", "series": series}
 
 
-def spreads(groups, origin):
+def short(row):
+    """The name of a row in a picture that has rows of one write policy only."""
+    return row.removesuffix("-through").removesuffix("-back")
+
+
+def spreads(groups, origin, rows, title):
     """Latencies of reads under the mix."""
-    found = []
-    for row, rounds in groups.get((origin, "mix"), {}).items():
-        us = [median(one["read_us"][n] for one in rounds) for n in range(3)]
-        found.append({"name": row, "p50": us[0] / 1e3, "p95": us[1] / 1e3, "p99": us[2] / 1e3})
+    known, found = groups.get((origin, "mix"), {}), []
+    for row in rows:
+        if row in known:
+            us = [median(one["read_us"][n] for one in known[row]) for n in range(3)]
+            found.append({"name": short(row), "p50": us[0] / 1e3, "p95": us[1] / 1e3, "p99": us[2] / 1e3})
     if found:
-        yield {"kind": "spreads", "title": "Reads under mix", "caption": "p50, p95 and p99.", "unit": "ms", "spreads": found}
+        yield {"kind": "spreads", "title": title, "caption": "Reads of mix.", "unit": "ms", "spreads": found}
 
 
-def bars(groups, origin, load, key, title, unit, scale):
-    known = groups.get((origin, load), {})
-    found = [[row, median(one.get(key) for one in rounds)] for row, rounds in known.items()]
-    found = [[row, value / scale] for row, value in found if value is not None]
+def flash_bars(groups, origin, rows, title):
+    """Flash bytes for each read that the origin was saved."""
+    known = groups.get((origin, "mix"), {})
+    found = [[short(row), median(one["flash_bytes_per_saved_read"] for one in known[row])] for row in rows if row in known]
+    found = [[row, value / 1024] for row, value in found if value]
     if found:
-        yield {"kind": "bars", "title": title, "caption": f"Under {load}.", "unit": unit, "bars": found}
+        yield {"kind": "bars", "title": title, "caption": "Under mix, from the cold start on.", "unit": "KiB", "bars": found}
 
 
 def heat(groups, origins):
@@ -240,8 +247,10 @@ def page(result, command):
             *over_time(groups, origin, BACK, "Writeback, over time"),
             *by_load(groups, origin, THROUGH, "Write-through"),
             *by_load(groups, origin, BACK, "Writeback"),
-            *spreads(groups, origin),
-            *bars(groups, origin, "mix", "flash_bytes_per_saved_read", "Flash written for a read saved", "KiB", 1024),
+            *spreads(groups, origin, THROUGH, "Write-through, latency of reads"),
+            *spreads(groups, origin, BACK, "Writeback, latency of reads"),
+            *flash_bars(groups, origin, THROUGH, "Write-through, flash written for a read saved"),
+            *flash_bars(groups, origin, BACK, "Writeback, flash written for a read saved"),
         ]
         tables = [sheet(f"{load}: {WHAT[load]}", *columns(load, rows)) for (place, load), rows in groups.items() if place == origin]
         parts.append({"title": f"Origin {origin}", "figures": figures, "folded": tables})

@@ -135,7 +135,9 @@ enum Drawn {
 fn cell(field: Field) -> Cell {
     match field {
         Field::Text(text) => Cell { text, ..Cell::default() },
-        Field::Toned { text, tone: Mood::Good } => Cell { text, tone: Tone::Good, ..Cell::default() },
+        Field::Toned { text, tone: Mood::Good } => {
+            Cell { text, tone: Tone::Good, ..Cell::default() }
+        }
         Field::Toned { text, tone: Mood::Bad } => Cell { text, tone: Tone::Bad, ..Cell::default() },
     }
 }
