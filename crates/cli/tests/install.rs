@@ -28,6 +28,40 @@ fn commands() -> Vec<String> {
     help.lines().filter_map(listed).collect()
 }
 
+/// Each command that is shown has its page, and no other has.
+fn check_manual(manual: &Path) {
+    let names = commands();
+    assert!(names.len() > 8 && names.contains(&"serve".to_owned()), "{names:?}");
+    for name in names.iter().map(|n| format!("larder-{n}")).chain(["larder".to_owned()]) {
+        let path = manual.join(format!("{name}.1"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH \"EXIT STATUS\""] {
+            assert!(text.contains(section), "{name}: {section} is missing");
+        }
+    }
+    let pages = std::fs::read_dir(manual).unwrap().map(|entry| entry.unwrap());
+    let pages: Vec<_> = pages.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    for page in &pages {
+        let shown = |n: &String| {
+            let rest = page.strip_prefix(&format!("larder-{n}"));
+            rest.is_some_and(|rest| rest.starts_with(['-', '.']))
+        };
+        assert!(page == "larder.1" || names.iter().any(shown), "{page}: its command is hidden");
+    }
+    for page in ["larder-trace-record.1", "larder-trace-gen-tpcc.1"] {
+        assert!(pages.iter().any(|p| p == page), "{page} is missing");
+    }
+    let serve = std::fs::read_to_string(manual.join("larder-serve.1")).unwrap();
+    for section in [".SH EXAMPLES", ".SH FILES", "/var/lib/larder/NAME.json", "$ larder serve"] {
+        assert!(serve.contains(section.trim_start_matches("$ ")), "{section} is missing: {serve}");
+    }
+    for flag in
+        ["origin", "nbds", "flash\\-timeout", "metrics", "fuse:PATH", "tls\\-cert", "replacement"]
+    {
+        assert!(serve.contains(flag), "{flag} is not in the manual");
+    }
+}
+
 #[test]
 fn make_install_puts_everything_in_its_place() {
     let place = Place::new();
@@ -40,36 +74,7 @@ fn make_install_puts_everything_in_its_place() {
     ]));
     ended.ok();
     let at = |name: &str| place.path("dest/opt/larder").join(name);
-    let names = commands();
-    assert!(names.len() > 8 && names.contains(&"serve".to_owned()), "{names:?}");
-    for name in names.iter().map(|n| format!("larder-{n}")).chain(["larder".to_owned()]) {
-        let path = at("share/man/man1").join(format!("{name}.1"));
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
-        for section in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH \"EXIT STATUS\""] {
-            assert!(text.contains(section), "{name}: {section} is missing");
-        }
-    }
-    let pages = std::fs::read_dir(at("share/man/man1")).unwrap().map(|entry| entry.unwrap());
-    let pages: Vec<_> = pages.map(|entry| entry.file_name().into_string().unwrap()).collect();
-    for page in &pages {
-        let shown = |n: &String| {
-            let rest = page.strip_prefix(&format!("larder-{n}"));
-            rest.is_some_and(|rest| rest.starts_with(['-', '.']))
-        };
-        assert!(page == "larder.1" || names.iter().any(shown), "{page}: its command is hidden");
-    }
-    for page in ["larder-trace-record.1", "larder-trace-gen-tpcc.1"] {
-        assert!(pages.iter().any(|p| p == page), "{page} is missing");
-    }
-    let serve = std::fs::read_to_string(at("share/man/man1/larder-serve.1")).unwrap();
-    for section in [".SH EXAMPLES", ".SH FILES", "/var/lib/larder/NAME.json", "$ larder serve"] {
-        assert!(serve.contains(section.trim_start_matches("$ ")), "{section} is missing: {serve}");
-    }
-    for flag in
-        ["origin", "nbds", "flash\\-timeout", "metrics", "fuse:PATH", "tls\\-cert", "replacement"]
-    {
-        assert!(serve.contains(flag), "{flag} is not in the manual");
-    }
+    check_manual(&at("share/man/man1"));
     for file in [
         "share/bash-completion/completions/larder",
         "share/zsh/site-functions/_larder",
@@ -79,25 +84,25 @@ fn make_install_puts_everything_in_its_place() {
     ] {
         assert!(std::fs::metadata(at(file)).unwrap().len() > 500, "{file}");
     }
-    let rules = std::fs::read_to_string(at("lib/udev/rules.d/61-larder.rules")).unwrap();
-    assert!(rules.contains("PROGRAM!=\"/opt/larder/lib/udev/larder-origin "), "{rules}");
-    let rules = std::fs::read_to_string(at("lib/udev/rules.d/61-larder-volume.rules")).unwrap();
-    assert!(rules.contains("PROGRAM==\"/opt/larder/lib/udev/larder-name "), "{rules}");
     for program in ["larder-origin", "larder-name"] {
         run(Command::new("sh").arg("-n").arg(at("lib/udev").join(program))).ok();
     }
     for (file, has) in [
+        ("lib/udev/rules.d/61-larder.rules", "PROGRAM!=\"/opt/larder/lib/udev/larder-origin "),
+        ("lib/udev/rules.d/61-larder-volume.rules", "PROGRAM==\"/opt/larder/lib/udev/larder-name "),
         ("share/doc/larder/network.conf", "IPAddressAllow="),
         ("share/doc/larder/ublk.conf", "DeviceAllow=char-ublk-char rw"),
+        ("share/doc/larder/larder-server", "\n  /opt/larder/bin/larder mr,"),
         ("lib/sysusers.d/larder.conf", "u larder "),
         ("lib/tmpfiles.d/larder.conf", "/etc/larder "),
+        (
+            "lib/systemd/system/larder@.service",
+            "ExecStart=/opt/larder/bin/larder serve /etc/larder/%i.toml",
+        ),
     ] {
-        assert!(std::fs::read_to_string(at(file)).unwrap().contains(has), "{file}");
+        let text = std::fs::read_to_string(at(file)).unwrap();
+        assert!(text.contains(has), "{file}: {text}");
     }
-    let profile = std::fs::read_to_string(at("share/doc/larder/larder-server")).unwrap();
-    assert!(profile.contains("\n  /opt/larder/bin/larder mr,"), "{profile}");
-    let unit = std::fs::read_to_string(at("lib/systemd/system/larder@.service")).unwrap();
-    assert!(unit.contains("ExecStart=/opt/larder/bin/larder serve /etc/larder/%i.toml"), "{unit}");
     let version = run(Command::new(at("bin/larder")).arg("--version"));
     assert!(version.ok().starts_with("larder "));
     if have("bash", "bash") {
