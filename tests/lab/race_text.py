@@ -45,6 +45,12 @@ def latency(rounds, key):
     return f"{number(median(one[0] for one in known) / 1e3)} / {number(median(one[2] for one in known) / 1e3)}"
 
 
+def operations(one):
+    """Reads and writes of the slow disk for each request of the client: what throughput would be without the processors' limit."""
+    requests = one["client_reads"] + one["client_writes"]
+    return (one["origin_reads"] + one["origin_writes"]) / requests if requests else None
+
+
 def grouped(result):
     """Entries by origin and load, then by row, in the order in which the rows are shown."""
     groups = {}
@@ -59,7 +65,7 @@ def grouped(result):
 def columns(load, rows):
     """Headings and lines of the table of a load."""
     heads = ["system", UNITS.get(load, "requests/s"), "over disk", "reads p50 / p99, ms", "writes p50 / p99, ms", "flash written, MiB",
-             "origin read, MiB", "origin writes/s", "processors", "waited"]
+             "origin read, MiB", "origin writes/s", "origin operations a request", "processors", "waited"]
     extra = {"warm-up": "90 % of its last after, s", "restart": "of its last", "scan": "scan, MB/s"}.get(load)
     if load in ("mix", "sqlite", "scan"):
         heads.append("flash KiB a read saved")
@@ -77,6 +83,7 @@ def columns(load, rows):
             number(median(one["flash_written_bytes"] for one in rounds) / 2**20),
             number(median(one["origin_read_bytes"] for one in rounds) / 2**20),
             number(median(one["origin_writes"] / one["seconds"] for one in rounds)),
+            number(median(operations(one) for one in rounds)),
             percent(median(one["busy"] for one in rounds)),
             percent(median(one["waited"] for one in rounds)),
         ]
