@@ -3,9 +3,10 @@
 //! waits for a signal.
 //!
 //! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates, places
-//! to listen, devices, memory of all volumes, block devices of earlier servers) precede the first write to a flash device. Once they serve, the failure of
-//! one volume does not affect the others. The process drops capabilities while it has one thread, and everything else
-//! that it does not use before a client connects; a helper and a thread that keep privileges are started before.
+//! to listen, devices, memory of all volumes, block devices of earlier servers) precede the first write to a flash device.
+//! Once they serve, the failure of one volume does not affect the others. The process drops capabilities while it has one
+//! thread, and everything else that it does not use before a client connects; a helper and a thread that keep privileges
+//! are started before.
 
 pub mod args;
 mod capabilities;

@@ -22,9 +22,10 @@
 //! - Why not with an NBD origin: the server of an export has no such lock, and may execute a request of the dead
 //!   connection after one of the new one.
 //!
-//! Why no zero copy (`UBLK_F_SUPPORT_ZERO_COPY`): the devices would read and write the client's own pages. A client may change a
-//! page between the write to the origin and the write to flash, which would then differ; a checksum would be of neither; and a
-//! flash that does not answer would hold the page of a read that the origin has answered (rule 5 of docs/design.md).
+//! Why no zero copy (`UBLK_F_SUPPORT_ZERO_COPY`): the devices would read and write the client's own pages. A client may
+//! change a page between the write to the origin and the write to flash, which would then differ; a checksum would be of
+//! neither; and a flash that does not answer would hold the page of a read that the origin has answered (rule 5 of
+//! docs/design.md).
 //!
 //! Limits: the kernel gives requests of a dead server back at once, but before Linux 6.16 only after 30 s if all tags of
 //! a queue were in flight. The size of a device does not change. Data is copied between the kernel and the server.
