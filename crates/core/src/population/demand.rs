@@ -53,7 +53,7 @@ impl Workers {
             investment: settings
                 .investment
                 .as_ref()
-                .map(|s| Box::new(RefCell::new(Investment::new(s)))),
+                .map(|s| Box::new(RefCell::new(Investment::new(s, shape.unit_bytes)))),
             singles: settings.singles.as_ref().map(|s| Box::new(RefCell::new(Singles::new(s)))),
             sequential: settings.sequential.as_ref().map(|s| {
                 Box::new(RefCell::new(Sequential::new(s, shape.unit_bytes, shape.shards)))
@@ -81,6 +81,11 @@ impl Workers {
         self.benefit.as_ref().map_or(0.0, |benefit| benefit.borrow().frequency(unit))
     }
 
+    /// How scattered hits are, from 0 to 1.
+    pub(super) fn scatter(&self) -> f64 {
+        self.investment.as_ref().map_or(1.0, |investment| investment.borrow().scatter())
+    }
+
     /// A client read; `unit`: what it read, if a slot for the whole unit would serve it and nothing else does.
     fn requested(&self, unit: Option<u32>) {
         if let Some(benefit) = &self.benefit {
@@ -91,18 +96,19 @@ impl Workers {
         }
     }
 
-    /// A read of this byte of a unit was served by flash, or by an extended read in flight.
-    fn served(&self, unit: u32, within: u64, single: bool) {
+    /// A read was served by flash, or by an extended read in flight.
+    fn served(&self, place: &Place, single: bool) {
+        let unit = place.unit;
         // What a mixed slot serves is no reason to cache the whole unit.
         self.requested((!single).then_some(unit));
         if let Some(benefit) = &self.benefit {
             benefit.borrow_mut().hit();
         }
         if let Some(extended) = &self.extended {
-            extended.borrow_mut().hit(u64::from(unit), within);
+            extended.borrow_mut().hit(u64::from(unit), place.within);
         }
         if let Some(investment) = &self.investment {
-            investment.borrow_mut().hit(u64::from(unit));
+            investment.borrow_mut().hit(u64::from(unit), (place.within, place.len));
         }
     }
 }
@@ -161,18 +167,18 @@ impl Population {
         }
     }
 
-    /// A read of this byte of a unit was served from flash; `single`: from a mixed slot.
-    pub(crate) fn hit(&self, unit: u32, within: u64, single: bool, now: Nanos) {
+    /// A read was served from flash; `single`: from a mixed slot.
+    pub(crate) fn hit(&self, place: &Place, single: bool, now: Nanos) {
         if let Self::Workers(workers) = self {
             workers.policy.borrow_mut().served(true, now);
-            workers.served(unit, within, single);
+            workers.served(place, single);
         }
     }
 
-    /// A read of this byte of a unit was served from the memory of an extended read.
-    pub(crate) fn joined(&self, unit: u32, within: u64) {
+    /// A read was served from the memory of an extended read.
+    pub(crate) fn joined(&self, place: &Place) {
         if let Self::Workers(workers) = self {
-            workers.served(unit, within, false);
+            workers.served(place, false);
         }
     }
 

@@ -23,7 +23,9 @@ impl Population {
     fn with_singles<R>(&self, ask: impl FnOnce(&Workers, &mut Singles) -> R) -> Option<R> {
         let workers = self.workers()?;
         let singles = workers.singles.as_ref()?;
-        Some(ask(workers, &mut singles.borrow_mut()))
+        let singles = &mut singles.borrow_mut();
+        singles.set_scatter(workers.scatter());
+        Some(ask(workers, singles))
     }
 
     /// Whether the pages of a read that missed are admitted without the rest of their unit. `free`: the share of slots

@@ -6,10 +6,18 @@
 //! the load does not return to what it reads, or the cache already holds what it returns to.
 //!
 //! Why not the hit ratio: a cache too small for its load and a cold one have the same.
+//!
+//! The same units show how *scattered* the load's hits are: what share of them single pages, admitted by the first read of
+//! each, would have had in less space (`Singles`). A slot of single pages would have all hits of a unit but the first of each
+//! part, and the parts that nobody read would be free for others. So a unit is worth its slot if its first hits exceed what
+//! those free parts would earn. Each first hit therefore counts `1 / (1 - read)`, where `read` is the share of the unit that
+//! was read before it, and each later hit nothing. In a unit that is read evenly this is one for each hit; in a unit of few
+//! hot pages it is nearly nothing.
 
 use alloc::vec::Vec;
 
-use super::spread;
+use super::parts::Parts;
+use super::{Mean, spread};
 use crate::Nanos;
 
 /// Units that are remembered.
@@ -18,6 +26,14 @@ const REMEMBERED: usize = 512;
 const ENOUGH: u64 = 32;
 /// ... and their least mean age.
 const LEAST_AGE: f64 = 1e9;
+/// Hits without which it is not known how scattered they are, ...
+const JUDGED: u32 = 256;
+/// ... and so many are recent.
+const RECENT: u32 = 4096;
+/// Single pages would take as much space as a unit of which so much was read: all its hits count.
+const DENSE: f64 = 0.75;
+/// Up to this mean count of a hit, single pages would do as well as units.
+const SCATTERED: f64 = 0.5;
 
 /// Settings of the investment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +56,7 @@ struct Entry {
     unit: u64,
     at: Nanos,
     hits: u64,
+    parts: Parts,
 }
 
 /// State of the investment.
@@ -51,14 +68,25 @@ pub struct Investment {
     count: u64,
     at: u128,
     hits: u64,
+    /// What a hit counts for its unit, against single pages.
+    counts: Mean,
+    unit_bytes: u64,
 }
 
 impl Investment {
     /// The policy.
     #[must_use]
-    pub fn new(settings: &InvestmentSettings) -> Self {
+    pub fn new(settings: &InvestmentSettings, unit_bytes: u64) -> Self {
         let entries = alloc::vec![Entry::default(); REMEMBERED];
-        Self { settings: *settings, entries, count: 0, at: 0, hits: 0 }
+        Self {
+            settings: *settings,
+            entries,
+            count: 0,
+            at: 0,
+            hits: 0,
+            counts: Mean::default(),
+            unit_bytes,
+        }
     }
 
     /// A unit was populated.
@@ -70,18 +98,37 @@ impl Investment {
         } else {
             self.count += 1;
         }
-        *entry = Entry { unit: unit + 1, at: now, hits: 0 };
+        *entry = Entry { unit: unit + 1, at: now, hits: 0, parts: Parts::default() };
         self.at += u128::from(now);
     }
 
-    /// A read of a unit hit.
+    /// A read of `len` bytes at byte `at` of a unit hit.
     #[inline]
-    pub fn hit(&mut self, unit: u64) {
+    pub fn hit(&mut self, unit: u64, (at, len): (u64, u64)) {
         let entry = &mut self.entries[place(unit)];
-        if entry.unit == unit + 1 {
-            entry.hits += 1;
-            self.hits += 1;
+        if entry.unit != unit + 1 {
+            return;
         }
+        entry.hits += 1;
+        self.hits += 1;
+        let read = entry.parts.share();
+        let is_new = entry.parts.read((at, len), self.unit_bytes);
+        let counts = match is_new {
+            _ if read >= DENSE => 1.0,
+            true => 1.0 / (1.0 - read),
+            false => 0.0,
+        };
+        self.counts.add_of(counts, RECENT);
+    }
+
+    /// How scattered hits are: from 0, where units are read evenly, to 1, where single pages would have had nearly all
+    /// hits in less space, or while that is not known.
+    #[must_use]
+    pub fn scatter(&self) -> f64 {
+        if self.counts.count < JUDGED {
+            return 1.0;
+        }
+        ((1.0 - self.counts.value) / (1.0 - SCATTERED)).clamp(0.0, 1.0)
     }
 
     /// The share of the origin that population may take, if that is less than the usual one; `cost`: the reads of a
@@ -114,10 +161,10 @@ mod tests {
 
     /// The share after 100 seconds in which each of 100 units earned a hit every `every` seconds.
     fn share(every: u64) -> Option<f64> {
-        let mut policy = Investment::new(&InvestmentSettings::default());
+        let mut policy = Investment::new(&InvestmentSettings::default(), 1 << 20);
         (0..100).for_each(|unit| policy.populated(unit, 0));
         for _ in 0..100 / every {
-            (0..100).for_each(|unit| policy.hit(unit));
+            (0..100).for_each(|unit| policy.hit(unit, (0, 4096)));
         }
         policy.share(4.0, 100 * SECOND)
     }
@@ -131,20 +178,40 @@ mod tests {
 
     #[test]
     fn nothing_is_judged_before_there_is_something_to_judge() {
-        let mut policy = Investment::new(&InvestmentSettings::default());
+        let mut policy = Investment::new(&InvestmentSettings::default(), 1 << 20);
         assert_eq!(policy.share(4.0, SECOND), None);
         (0..100).for_each(|unit| policy.populated(unit, 10 * SECOND));
         assert_eq!(policy.share(4.0, 10 * SECOND), None, "they had no time for a hit");
     }
 
+    /// How scattered hits on so many pages of each of 100 units are, which a hash chooses.
+    fn scatter(pages: u64) -> f64 {
+        let mut policy = Investment::new(&InvestmentSettings::default(), 1 << 20);
+        (0..100).for_each(|unit| policy.populated(unit, 0));
+        let mut seed = 5_u64;
+        for _ in 0..100_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (unit, page) = ((seed >> 33) % 100, (seed >> 45) % pages * (256 / pages));
+            policy.hit(unit, (page << 12, 4096));
+        }
+        policy.scatter()
+    }
+
+    #[test]
+    fn few_hot_pages_of_each_unit_are_scattered_and_units_that_are_read_evenly_are_not() {
+        assert_eq!(Investment::new(&InvestmentSettings::default(), 1 << 20).scatter(), 1.0);
+        assert!(scatter(4) > 0.99 && scatter(32) > 0.9, "{} {}", scatter(4), scatter(32));
+        assert!(scatter(256) < 0.1, "{}", scatter(256));
+    }
+
     #[test]
     fn sums_stay_those_of_the_entries() {
-        let mut policy = Investment::new(&InvestmentSettings::default());
+        let mut policy = Investment::new(&InvestmentSettings::default(), 1 << 20);
         let mut seed = 3_u64;
         for now in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let unit = (seed >> 40) % 2000;
-            if seed & 1 == 0 { policy.populated(unit, now) } else { policy.hit(unit) }
+            if seed & 1 == 0 { policy.populated(unit, now) } else { policy.hit(unit, (0, 4096)) }
         }
         let used = policy.entries.iter().filter(|e| e.unit != 0);
         let sums =

@@ -15,6 +15,7 @@ mod benefit;
 mod extended;
 mod investment;
 mod on_miss;
+mod parts;
 mod periodic;
 mod regulator;
 mod selective;
@@ -34,12 +35,17 @@ struct Mean {
 }
 
 impl Mean {
-    /// Weight of the newest value, once there are many.
-    const NEWEST: f64 = 1.0 / 64.0;
+    /// Recent values, once there are many.
+    const RECENT: u32 = 64;
 
     fn add(&mut self, value: f64) {
+        self.add_of(value, Self::RECENT);
+    }
+
+    /// Adds a value, where so many values are recent.
+    fn add_of(&mut self, value: f64, recent: u32) {
         self.count = self.count.saturating_add(1);
-        self.value += (value - self.value) * (1.0 / f64::from(self.count)).max(Self::NEWEST);
+        self.value += (value - self.value) / f64::from(self.count.min(recent));
     }
 }
 

@@ -6,11 +6,11 @@
 //! are recycled in the order in which they were opened.
 //!
 //! Two prices decide how many slots are mixed, both in reads per [window](Benefit): the reads of the unit that would be
-//! evicted, and the mean hits of a mixed slot. A mixed slot displaces a unit if mixed slots earn more,
-//! beyond noise; a unit displaces a mixed slot if the unit is read more. A few slots are always mixed, so that their
-//! price is known.
+//! evicted, and the mean hits of a mixed slot, as far as the load's hits are scattered (`Investment::scatter`). A mixed slot
+//! displaces a unit if mixed slots earn more, beyond noise; a unit displaces a mixed slot if the unit is read more. A few
+//! slots are always mixed, so that their price is known.
 //!
-//! While more mixed slots do not pay off, only a sample of the pages is admitted: those that a hash of the page's place
+//! While it is known that more mixed slots do not pay off, only a sample of the pages is admitted: those that a hash of the page's place
 //! selects. A sampled page stays as long as it would if many more slots were mixed, so the hits of a few slots predict
 //! those of many.
 //!
@@ -25,7 +25,7 @@ const TRIAL: u64 = 64;
 /// At least one page in so many is admitted.
 const SPARSEST: f64 = 64.0;
 /// Mixed slots judged before their price is known.
-const JUDGED: u32 = 8;
+const JUDGED: u32 = 4;
 /// Distinct places of the sample.
 const PLACES: u64 = 1 << 16;
 
@@ -57,6 +57,8 @@ pub struct Singles {
     price: Mean,
     /// One page in so many is admitted, unless enough slots are mixed.
     sparse: f64,
+    /// How scattered hits are, from 0 to 1.
+    scatter: f64,
 }
 
 impl Singles {
@@ -71,6 +73,7 @@ impl Singles {
             reads: 0,
             price: Mean::default(),
             sparse: 1.0,
+            scatter: 1.0,
         }
     }
 
@@ -80,6 +83,11 @@ impl Singles {
         let memory = self.settings.memory_bytes / u64::from(parts.max(1));
         self.most = (memory / each.max(1)).min(self.slots);
         (self.mixed, self.price, self.sparse) = (0, Mean::default(), 1.0);
+    }
+
+    /// Hits are scattered so much, from 0 to 1 ([`Investment::scatter`](super::Investment::scatter)).
+    pub fn set_scatter(&mut self, share: f64) {
+        self.scatter = share;
     }
 
     /// A client reads.
@@ -120,7 +128,7 @@ impl Singles {
     }
 
     fn price(&self) -> Option<f64> {
-        (self.price.count >= JUDGED).then_some(self.price.value)
+        (self.price.count >= JUDGED).then_some(self.price.value * self.scatter)
     }
 
     fn is_trial(&self) -> bool {
@@ -136,9 +144,15 @@ impl Singles {
     /// Whether another mixed slot may displace a unit that is read so often per window. The sample grows while that pays,
     /// and shrinks while it does not.
     pub fn displaces(&mut self, frequency: f64) -> bool {
-        let pays = self.price().is_some_and(|price| exceeds(price, frequency));
-        self.sparse = if pays { self.sparse / 2.0 } else { self.sparse * 2.0 }.clamp(1.0, SPARSEST);
-        self.may_grow() && (self.is_trial() || pays)
+        let pays = self.price().map(|price| exceeds(price, frequency));
+        let sparse = match pays {
+            // As long as the price is not known, a sample would only keep it unknown for longer.
+            None => self.sparse,
+            Some(true) => self.sparse / 2.0,
+            Some(false) => self.sparse * 2.0,
+        };
+        self.sparse = sparse.clamp(1.0, SPARSEST);
+        self.may_grow() && (self.is_trial() || pays == Some(true))
     }
 
     /// Whether a mixed slot is evicted for a unit that is read so often per window.
@@ -177,6 +191,9 @@ mod tests {
         let mut before = Vec::new();
         for (mixed, share) in [(1, 1.0 / 64.0), (100, 0.1), (500, 0.5), (1000, 1.0)] {
             let mut policy = policy(1000, mixed);
+            assert!(!policy.displaces(1e9) || mixed == 1);
+            assert_eq!(admitted(&policy).len(), 64_000, "all while the price is not known");
+            (0..JUDGED).for_each(|_| policy.judge(0, 0));
             for _ in 0..10 {
                 let _ = policy.displaces(1e9);
             }
@@ -199,6 +216,15 @@ mod tests {
         assert!(policy.displaces(10.0) && !policy.yields(10.0));
         assert!(!policy.displaces(60.0) && !policy.yields(60.0));
         assert!(!policy.displaces(200.0) && policy.yields(200.0));
+    }
+
+    #[test]
+    fn single_pages_that_units_would_hold_as_well_have_no_price() {
+        let mut policy = policy(1000, 500);
+        (0..JUDGED).for_each(|_| policy.judge(0, 60));
+        assert!(policy.outbids(10.0) && policy.displaces(10.0) && !policy.yields(100.0));
+        policy.set_scatter(0.0);
+        assert!(!policy.outbids(10.0) && !policy.displaces(10.0) && policy.yields(100.0));
     }
 
     #[test]

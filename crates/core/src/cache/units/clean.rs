@@ -127,7 +127,7 @@ impl Clean {
             let single = pin.is_single();
             match units.read_hit(pin, &place, buf, || true).await {
                 Ok(data) => {
-                    cx.population.hit(place.unit, place.within, single, cx.exec.now());
+                    cx.population.hit(&place, single, cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
                 // It waited for flash once, and a read that it joined may be writing to flash.
@@ -167,7 +167,7 @@ impl Clean {
         let bypasses = sequence == Sequence::New;
         let alone = matches!(joined, Joined::Alone) && !bypasses;
         if let Joined::Read(data) = joined {
-            cx.population.joined(place.unit, place.within);
+            cx.population.joined(place);
             cx.stats.add(|c| c.read_joins += 1);
             return cx.reply(tag, Ok(()), Some(data), false);
         }
