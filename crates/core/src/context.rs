@@ -31,6 +31,8 @@ pub(crate) struct Context {
     pub origins: Origins,
     pub population: Population,
     pub claims: Claims,
+    /// The clients' reads of the origin in flight.
+    pub reads: Claims,
     pub pool: WritePool,
     pub fence: Fence,
     pub stats: Rc<Stats>,
@@ -62,6 +64,7 @@ impl Context {
             shape,
             limits,
             claims: Claims::default(),
+            reads: Claims::default(),
             fence: Fence::default(),
             stats,
             events,

@@ -3,7 +3,8 @@
 //!
 //! Changes claim their pages: a flash device may be attached while one is in flight, and a population must not validate
 //! pages that it read before that change (design rule 4). Changes wait for the fence, since a restart could still use the
-//! metadata of flash that failed.
+//! metadata of flash that failed. Reads are claimed too: a write that begins after the attach must know of them
+//! ([`old_pages`](super::units::old_pages)).
 
 use std::rc::Rc;
 
@@ -21,6 +22,8 @@ pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
     if !request.passive {
         cx.population.requested(place.unit, place.len);
     }
+    let unclaimed = mutant::is_active("old-after-attach");
+    let _reading = (!unclaimed).then(|| cx.reads.claim(u64::from(place.unit), place.pages.clone()));
     read_origin(&cx, tag, &place, request.buf).await;
 }
 

@@ -9,7 +9,7 @@
 //!
 //! The same units show how *scattered* the load's hits are: what share of them single pages, admitted by the first read of
 //! each, would have had in less space (`Singles`). A slot of single pages would have all hits of a unit but the first of each
-//! part, and the parts that nobody read would be free for others. So a unit is worth its slot if its first hits exceed what
+//! part, and the parts that no client read would be free for others. So a unit is worth its slot if its first hits exceed what
 //! those free parts would earn. Each first hit therefore counts `1 / (1 - read)`, where `read` is the share of the unit that
 //! was read before it, and each later hit nothing. In a unit that is read evenly this is one for each hit; in a unit of few
 //! hot pages it is nearly nothing.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which parts of a unit clients have read.
 //!
-//! The first read of a part shows what it was worth to have the part before anybody asked for it. Later reads of it do not:
+//! The first read of a part shows what it was worth to have the part before a client asked for it. Later reads of it do not:
 //! its single pages, admitted by the first read, would serve them too.
 
 /// Parts of a range.

@@ -8,7 +8,8 @@
 //!
 //! Hits are linearisable. A write's pages are invalid from its start until its origin and flash writes completed, and the
 //! flash write starts after the origin write. So a read that hits either precedes the write, or returns data that the
-//! origin holds, and every later read returns that data too.
+//! origin holds, and every later read returns that data too. Until the origin write has ended, a read may return what flash
+//! held before, as long as no client can have seen the new bytes ([`old_pages`](super::old_pages)).
 //!
 //! A passive read is served likewise, and reports to no policy. Its miss reads the origin without a claim, as a miss that
 //! admits nothing does.
@@ -35,6 +36,7 @@ use std::rc::{Rc, Weak};
 use larder_policy::admission::Sequence;
 
 use super::extended::Joined;
+use super::old_pages::OldPages;
 use super::table::{SlotPin, Table};
 use super::unit_cache::{Bytes, UnitCache};
 use super::writes::WriteTarget;
@@ -52,7 +54,7 @@ use crate::journal::recover::Recovered;
 use crate::journal::{CleanJournal, Journal as _, Log};
 use crate::mutant;
 use crate::origin::Use;
-use crate::pages::Pages;
+use crate::pages::{PageSet, Pages};
 use crate::population::demand::Inline;
 use crate::population::step::{Pacing, populate};
 use crate::request::Request;
@@ -62,6 +64,7 @@ use crate::shape::Place;
 /// A clean cache on one flash device.
 pub(crate) struct Clean {
     pub(crate) units: UnitCache<CleanJournal>,
+    old: OldPages,
     flash_copy: FlashCopy,
     /// The next slot to search for partly valid units, after a restart.
     pub(crate) repair_next: Cell<u32>,
@@ -108,6 +111,7 @@ impl Clean {
         (
             Rc::new(Self {
                 units,
+                old: OldPages::new(&cx.reads),
                 flash_copy: spec.flash_copy,
                 repair_next,
                 complete_next: Cell::new(0),
@@ -122,10 +126,9 @@ impl Clean {
         let (mut buf, mut joins) = (request.buf, true);
         cx.population.requested(place.unit, place.len);
         let sequence = cx.population.sequence(&place, || units.free_ratio());
-        let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
-        if let Some(pin) = pin {
+        if let Some(pin) = self.hit(&place) {
             let single = pin.is_single();
-            match units.read_hit(pin, &place, buf, || true).await {
+            match self.read_hit(pin, &place, buf).await {
                 Ok(data) => {
                     cx.population.hit(&place, single, cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
@@ -138,17 +141,44 @@ impl Clean {
         Box::pin(self.miss(tag, (&place, sequence), (buf, joins))).await;
     }
 
+    /// The slot of a read that hits: of valid pages, or of old ones while they are being written.
+    fn hit(&self, place: &Place) -> Option<SlotPin> {
+        let table = &self.units.table;
+        let hit = || table.hit(place.unit, &place.pages).or_else(|| self.old.find(place));
+        self.units.flash.usable().then(hit).flatten()
+    }
+
+    /// Reads a hit from flash; from the origin only if its pages are not being written, since old pages would then no longer
+    /// be returned.
+    async fn read_hit(
+        &self,
+        pin: SlotPin,
+        place: &Place,
+        buf: Option<Buf>,
+    ) -> Result<Buf, Option<Buf>> {
+        let mut reading = None;
+        let clean = || {
+            let is_written = self.units.cx.claims.any(u64::from(place.unit), &place.pages);
+            reading = (!is_written).then(|| self.old.read_begins(place.unit, &place.pages));
+            reading.is_some()
+        };
+        self.units.read_hit(pin, place, buf, clean).await
+    }
+
     /// A read that admits nothing and counts as no access.
     pub(crate) async fn read_passively(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let (place, mut buf) = (cx.shape.place(&request), request.buf);
         let usable = units.flash.usable();
-        if let Some(pin) = usable.then(|| units.table.peek(place.unit, &place.pages)).flatten() {
-            match units.read_hit(pin, &place, buf, || true).await {
+        let peeked =
+            || units.table.peek(place.unit, &place.pages).or_else(|| self.old.find(&place));
+        if let Some(pin) = usable.then(peeked).flatten() {
+            match self.read_hit(pin, &place, buf).await {
                 Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
                 Err(back) => buf = self.invalidate(&place, back),
             }
         }
+        let _reading = self.old.read_begins(place.unit, &place.pages);
         pass_through::read_origin(cx, tag, &place, buf).await;
     }
 
@@ -190,6 +220,7 @@ impl Clean {
             }
         }
         let mut buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        let reading = self.old.read_begins(place.unit, &place.pages);
         if let Some((pin, block)) = self.extension((place, sequence)).filter(|_| alone) {
             match self.read_extended(tag, (place, sequence), buf, (pin, block)).await {
                 None => return,
@@ -201,6 +232,7 @@ impl Clean {
         }
         let began = cx.exec.now();
         let data = cx.origins.read(Use::Client, place.offset, place.len, buf).await;
+        drop(reading);
         cx.population.read_origin((place, sequence), None, cx.exec.now() - began);
         let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
         let (Some((fill, Inline { client_waits })), Some(data)) = (fill, &buf) else {
@@ -258,7 +290,9 @@ impl Clean {
         let (from, to) = (u64::from(pages.start) * page, u64::from(pages.end) * page);
         let read = units.extended.begin((place.unit, &pages), &claim, &cx.exec);
         let began = cx.exec.now();
+        let reading = self.old.read_begins(place.unit, &pages);
         let Ok(block) = fill.fetch(Use::Client, &pages).await else { return Some(own) };
+        drop(reading);
         cx.population.read_origin((place, sequence), Some((from, to)), cx.exec.now() - began);
         let at = (place.within - from) as usize;
         own.copy_from_slice(&block[at..at + place.len as usize]);
@@ -331,13 +365,16 @@ impl Clean {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
+        self.old.change_begins(&place);
         let resident = self.units.table.begin_write(place.unit, &place.pages);
+        let writing = resident.as_ref().and_then(|target| self.old.write_begins(&place, target));
         let hit = resident.is_some();
         cx.population.requested(place.unit, place.len);
         let target = resident.or_else(|| self.admit_write(&place));
         self.write_ahead(target.as_ref(), &place).await;
         let fua = fua && !mutant::is_active("fua-ignored");
         let (result, buf) = cx.origins.write(Use::Client, place.range(), fua, request.buf).await;
+        let writing = writing.filter(|_| mutant::is_active("old-after-write"));
         let may_copy = result.is_ok() || mutant::is_active("valid-after-origin-error");
         let copy = target.zip(buf).filter(|_| may_copy);
         let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
@@ -350,6 +387,7 @@ impl Clean {
         if !answer_first {
             cx.reply(tag, result, None, hit);
         }
+        drop(writing);
     }
 
     /// A slot for a unit that is not resident, if the policy admits writes and this one covers the whole unit.
@@ -359,7 +397,8 @@ impl Clean {
         if !cx.population.admits_write() || !whole || !self.units.flash.usable() {
             return None;
         }
-        Some(WriteTarget { pin: self.units.slot_for(place.unit)?, edges_valid: (false, false) })
+        let pin = self.units.slot_for(place.unit)?;
+        Some(WriteTarget { pin, valid: PageSet::at(place.pages.start) })
     }
 
     /// Waits until a restart cannot use the pages that this write makes stale: its touched record is durable, or it is
@@ -413,8 +452,9 @@ impl Clean {
         let end = place.within + place.len;
         let at_end = self.units.cx.origins.volumes.ends_at(place.offset + place.len);
         let any = mutant::is_active("partial-page-valid");
-        let first = place.within.is_multiple_of(page) || target.edges_valid.0 || any;
-        let last = end.is_multiple_of(page) || at_end || target.edges_valid.1 || any;
+        let first = place.within.is_multiple_of(page) || target.valid.has(place.pages.start) || any;
+        let last =
+            end.is_multiple_of(page) || at_end || target.valid.has(place.pages.end - 1) || any;
         let from = place.pages.start + u32::from(!first);
         let to = place.pages.end - u32::from(!last);
         // Within one page the write needs both edges.
@@ -427,6 +467,7 @@ impl Clean {
         let unclaimed = mutant::is_active("trim-unclaimed");
         let claim =
             (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
+        self.old.change_begins(&place);
         let target = self.units.table.begin_write(place.unit, &place.pages);
         self.write_ahead(target.as_ref(), &place).await;
         let result = cx.origins.change(Use::Unpaced, kind, place.range(), None).await;

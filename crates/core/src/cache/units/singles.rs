@@ -173,7 +173,7 @@ mod tests {
         table.open_mixed(0);
         place(&table, 7, 3..5);
         let target = table.begin_write(7, &(4..5)).unwrap();
-        assert_eq!((target.pin.offset(4 << 12), target.edges_valid), (1 << 12, (true, true)));
+        assert_eq!((target.pin.offset(4 << 12), target.valid.has(4)), (1 << 12, true));
         assert!(table.hit(7, &(4..5)).is_none() && table.hit(7, &(3..4)).is_some());
         target.pin.make_valid(&(4..5), &PageSet::default());
         assert!(table.hit(7, &(3..5)).is_some());

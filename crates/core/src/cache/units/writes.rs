@@ -5,13 +5,20 @@ use std::rc::Rc;
 
 use super::table::{SlotPin, Table};
 use crate::mutant;
-use crate::pages::Pages;
+use crate::pages::{PageSet, Pages};
 
 /// The slot that a write goes to.
 pub(crate) struct WriteTarget {
     pub(crate) pin: SlotPin,
-    /// Whether the first and the last page of the write were valid before it.
-    pub(crate) edges_valid: (bool, bool),
+    /// The pages of the write that were valid before it.
+    pub(crate) valid: PageSet,
+}
+
+/// The pages that are valid, by a function of one page.
+fn valid_of(pages: &Pages, valid: impl Fn(&Pages) -> bool) -> PageSet {
+    let mut set = PageSet::at(pages.start);
+    PageSet::runs(pages.clone(), |p| valid(&(p..p + 1))).for_each(|run| set.add(&run));
+    set
 }
 
 impl Table {
@@ -21,23 +28,21 @@ impl Table {
         entries.replacement.requested();
         let Some(slot) = entries.slot_of(unit) else {
             let singles = entries.mixed.places(unit, pages);
-            let edges_valid = singles.map(|(slot, shift)| {
-                let valid = |p: u32| entries.places_valid(slot, shift, &(p..p + 1));
-                (valid(pages.start), valid(pages.end - 1))
+            let valid = singles.map(|(slot, shift)| {
+                valid_of(pages, |page| entries.places_valid(slot, shift, page))
             });
             entries.mixed.invalidate(unit, pages);
             let (slot, shift) = singles?;
             let pin = self.pin_singles(&mut entries, slot, shift);
-            return Some(WriteTarget { pin, edges_valid: edges_valid? });
+            return Some(WriteTarget { pin, valid: valid? });
         };
-        let valid = |p: u32| entries.all_valid(slot, &(p..p + 1));
-        let edges_valid = (valid(pages.start), valid(pages.end - 1));
+        let valid = valid_of(pages, |page| entries.all_valid(slot, page));
         if !mutant::is_active("write-keeps-valid") {
             entries.assign(slot, pages, false, self.shape.pages_per_unit());
         }
         entries.replacement.accessed(slot);
         let pin = self.pin(&mut entries, slot);
-        Some(WriteTarget { pin, edges_valid })
+        Some(WriteTarget { pin, valid })
     }
 
     /// Makes these pages of a unit invalid.
