@@ -9,7 +9,8 @@
 //! Invariants: a claim lives at least as long as every device operation that it covers, also after the task timed out
 //! (the operation's guard holds it). Only units with claims have entries, so the operations in flight bound the table.
 //!
-//! Why not make the later operation wait: a hung flash write would stall a client. Why not SCE's duplicate-write bitmap
+//! Why not make every later operation wait: a hung flash write would stall a client. Writes of cached pages wait, for a limited
+//! time ([`in_flight`](crate::cache::units::in_flight)). Why not SCE's duplicate-write bitmap
 //! (3.3): it validates when the last write ends, although flash and origin may have ordered the two differently, and takes
 //! 32 bytes for every fragment.
 

@@ -74,6 +74,11 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("old-after-attach", "3", "old pages are returned beside a read from before the attach"),
     mutant("old-beside-change", "3", "old pages are returned beside another change of them"),
     mutant("old-after-write", "3", "old pages are returned until flash was written"),
+    mutant(
+        "turn-over-attach",
+        "4",
+        "a write that waited its turn goes to a cache that is detached",
+    ),
     mutant("valid-before-flash", "3", "pages become valid before their flash write completed"),
     mutant("valid-after-flash-error", "3", "pages become valid although their flash write failed"),
     mutant("valid-after-origin-error", "3", "pages become valid although the origin write failed"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One shard over devices in memory: operations complete at once and in order, and time jumps.
+//! One shard over devices in memory: operations complete at once and in order, and time jumps. Writes to one device can be
+//! held back.
 //!
 //! Purpose: the exact bytes on flash after given steps. Equal steps give equal bytes. A crash is simulated by
 //! discarding all writes to flash after a given number of them.
@@ -14,7 +15,8 @@ use larder_core::request::{Errno, Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 
-const ORIGIN: DevId = DevId(0);
+/// The origin; any other device is the flash.
+pub const ORIGIN: DevId = DevId(0);
 /// The flash device.
 pub const FLASH: DevId = DevId(1);
 /// Limit of events within a span of time.
@@ -34,6 +36,9 @@ pub struct Memory {
     pub zeroed: Vec<(u64, u64)>,
     /// Replies: tag, result, and the data of a read.
     pub replies: Vec<(u64, Result<(), Errno>, Vec<u8>)>,
+    /// Replies to requests that hit.
+    pub hits: u64,
+    held: Option<(DevId, Vec<Io>)>,
     now: Nanos,
 }
 
@@ -43,7 +48,7 @@ impl Memory {
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
         let shard = Shard::new(shape, &choices.try_into().unwrap(), Limits::default(), ORIGIN);
         let (lands, zeroed, replies) = (usize::MAX, Vec::new(), Vec::new());
-        Self { shard, origin, flash, lands, zeroed, replies, now: 0 }
+        Self { shard, origin, flash, lands, zeroed, replies, hits: 0, held: None, now: 0 }
     }
 
     /// Submits a read that leaves the cache as it is.
@@ -62,6 +67,27 @@ impl Memory {
         };
         self.shard.submit(tag, Request { kind, offset, len, buf, passive: false });
         self.settle();
+    }
+
+    /// Holds writes to this device back from now on.
+    pub fn hold_writes(&mut self, dev: DevId) {
+        self.held = Some((dev, Vec::new()));
+    }
+
+    /// Executes the writes that were held back.
+    pub fn release_writes(&mut self) {
+        for mut io in self.held.take().into_iter().flat_map(|(_, held)| held) {
+            self.carry_out(&mut io);
+            self.shard.complete(io.id, Ok(()), io.buf);
+        }
+        self.settle();
+    }
+
+    /// The first byte that a read returned; `None` if it was not answered.
+    #[must_use]
+    pub fn answer(&self, tag: u64) -> Option<u8> {
+        let (.., data) = self.replies.iter().find(|(of, ..)| *of == tag)?;
+        data.first().copied()
     }
 
     /// Advances time.
@@ -86,10 +112,18 @@ impl Memory {
             let mut moved = false;
             while let Some(mut io) = self.shard.next_io() {
                 moved = true;
+                let held = self.held.as_mut();
+                let held =
+                    held.filter(|h| h.0 == io.dev && matches!(io.kind, IoKind::Write { .. }));
+                if let Some((_, held)) = held {
+                    held.push(io);
+                    continue;
+                }
                 self.carry_out(&mut io);
                 self.shard.complete(io.id, Ok(()), io.buf);
             }
             while let Some(reply) = self.shard.next_reply() {
+                self.hits += u64::from(reply.hit);
                 let data = reply.buf.map(|b| b.to_vec()).unwrap_or_default();
                 self.replies.push((reply.tag, reply.result, data));
             }
@@ -107,10 +141,10 @@ impl Memory {
     }
 
     fn carry_out(&mut self, io: &mut Io) {
-        let device = if io.dev == FLASH { &mut self.flash } else { &mut self.origin };
+        let device = if io.dev == ORIGIN { &mut self.origin } else { &mut self.flash };
         let range = io.offset as usize..(io.offset + io.len) as usize;
         let memory = io.buf.as_mut().map(|b| &mut b[io.at..io.at + io.len as usize]);
-        if io.dev == FLASH && !matches!(io.kind, IoKind::Read | IoKind::Flush) {
+        if io.dev != ORIGIN && !matches!(io.kind, IoKind::Read | IoKind::Flush) {
             if self.lands == 0 {
                 return;
             }

@@ -120,7 +120,7 @@ impl Current {
     }
 
     pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
-        match self.get() {
+        match self.after_turn(&request).await {
             Cache::PassThrough => pass_through::write(Rc::clone(&self.cx), tag, request, fua).await,
             Cache::Clean(clean) => clean.write(tag, request, fua).await,
             Cache::WriteBack(cache) => {
@@ -129,6 +129,14 @@ impl Current {
             }
             Cache::Log(_) => Box::pin(self.write_log(tag, request, fua)).await,
         }
+    }
+
+    /// The cache for a write, after the write's turn.
+    async fn after_turn(&self, request: &Request) -> Cache {
+        let cache = self.get();
+        let Cache::Clean(clean) = &cache else { return cache };
+        clean.turn(request).await;
+        if mutant::is_active("turn-over-attach") { cache } else { self.get() }
     }
 
     /// Trim and zero.

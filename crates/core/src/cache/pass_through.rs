@@ -4,7 +4,7 @@
 //! Changes claim their pages: a flash device may be attached while one is in flight, and a population must not validate
 //! pages that it read before that change (design rule 4). Changes wait for the fence, since a restart could still use the
 //! metadata of flash that failed. Reads are claimed too: a write that begins after the attach must know of them
-//! ([`old_pages`](super::units::old_pages)).
+//! ([`in_flight`](super::units::in_flight)).
 
 use std::rc::Rc;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::executor::Exec;
-use super::op::Guard;
+use super::op::{Guard, Nanos};
 use super::signal::Signal;
 
 /// A list of waiting tasks.
@@ -22,6 +22,14 @@ impl WaitList {
         let signal = Rc::new(Signal::default());
         self.0.borrow_mut().push_back(Rc::clone(&signal));
         signal.wait(exec).await;
+    }
+
+    /// Waits until the task is woken, for `span` at most.
+    pub async fn wait_for<G: Guard>(&self, span: Nanos, exec: &Exec<G>) {
+        let signal = Rc::new(Signal::default());
+        self.0.borrow_mut().push_back(Rc::clone(&signal));
+        signal.wait_for(span, exec).await;
+        self.0.borrow_mut().retain(|other| !Rc::ptr_eq(other, &signal));
     }
 
     /// Wakes the first task; returns whether there was one.

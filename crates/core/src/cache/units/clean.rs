@@ -9,7 +9,7 @@
 //! Hits are linearisable. A write's pages are invalid from its start until its origin and flash writes completed, and the
 //! flash write starts after the origin write. So a read that hits either precedes the write, or returns data that the
 //! origin holds, and every later read returns that data too. Until the origin write has ended, a read may return what flash
-//! held before, as long as no client can have seen the new bytes ([`old_pages`](super::old_pages)).
+//! held before, as long as no client can have seen the new bytes ([`in_flight`](super::in_flight)).
 //!
 //! A passive read is served likewise, and reports to no policy. Its miss reads the origin without a claim, as a miss that
 //! admits nothing does.
@@ -36,7 +36,7 @@ use std::rc::{Rc, Weak};
 use larder_policy::admission::Sequence;
 
 use super::extended::Joined;
-use super::old_pages::OldPages;
+use super::in_flight::{WritesInFlight, Writing};
 use super::table::{SlotPin, Table};
 use super::unit_cache::{Bytes, UnitCache};
 use super::writes::WriteTarget;
@@ -64,7 +64,7 @@ use crate::shape::Place;
 /// A clean cache on one flash device.
 pub(crate) struct Clean {
     pub(crate) units: UnitCache<CleanJournal>,
-    old: OldPages,
+    in_flight: WritesInFlight,
     flash_copy: FlashCopy,
     /// The next slot to search for partly valid units, after a restart.
     pub(crate) repair_next: Cell<u32>,
@@ -111,7 +111,7 @@ impl Clean {
         (
             Rc::new(Self {
                 units,
-                old: OldPages::new(&cx.reads),
+                in_flight: WritesInFlight::new(&cx.exec, &cx.reads),
                 flash_copy: spec.flash_copy,
                 repair_next,
                 complete_next: Cell::new(0),
@@ -144,7 +144,7 @@ impl Clean {
     /// The slot of a read that hits: of valid pages, or of old ones while they are being written.
     fn hit(&self, place: &Place) -> Option<SlotPin> {
         let table = &self.units.table;
-        let hit = || table.hit(place.unit, &place.pages).or_else(|| self.old.find(place));
+        let hit = || table.hit(place.unit, &place.pages).or_else(|| self.in_flight.find_old(place));
         self.units.flash.usable().then(hit).flatten()
     }
 
@@ -159,7 +159,7 @@ impl Clean {
         let mut reading = None;
         let clean = || {
             let is_written = self.units.cx.claims.any(u64::from(place.unit), &place.pages);
-            reading = (!is_written).then(|| self.old.read_begins(place.unit, &place.pages));
+            reading = (!is_written).then(|| self.in_flight.read_begins(place.unit, &place.pages));
             reading.is_some()
         };
         self.units.read_hit(pin, place, buf, clean).await
@@ -170,15 +170,16 @@ impl Clean {
         let (units, cx) = (&self.units, &self.units.cx);
         let (place, mut buf) = (cx.shape.place(&request), request.buf);
         let usable = units.flash.usable();
-        let peeked =
-            || units.table.peek(place.unit, &place.pages).or_else(|| self.old.find(&place));
+        let peeked = || {
+            units.table.peek(place.unit, &place.pages).or_else(|| self.in_flight.find_old(&place))
+        };
         if let Some(pin) = usable.then(peeked).flatten() {
             match self.read_hit(pin, &place, buf).await {
                 Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
                 Err(back) => buf = self.invalidate(&place, back),
             }
         }
-        let _reading = self.old.read_begins(place.unit, &place.pages);
+        let _reading = self.in_flight.read_begins(place.unit, &place.pages);
         pass_through::read_origin(cx, tag, &place, buf).await;
     }
 
@@ -220,7 +221,7 @@ impl Clean {
             }
         }
         let mut buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-        let reading = self.old.read_begins(place.unit, &place.pages);
+        let reading = self.in_flight.read_begins(place.unit, &place.pages);
         if let Some((pin, block)) = self.extension((place, sequence)).filter(|_| alone) {
             match self.read_extended(tag, (place, sequence), buf, (pin, block)).await {
                 None => return,
@@ -290,7 +291,7 @@ impl Clean {
         let (from, to) = (u64::from(pages.start) * page, u64::from(pages.end) * page);
         let read = units.extended.begin((place.unit, &pages), &claim, &cx.exec);
         let began = cx.exec.now();
-        let reading = self.old.read_begins(place.unit, &pages);
+        let reading = self.in_flight.read_begins(place.unit, &pages);
         let Ok(block) = fill.fetch(Use::Client, &pages).await else { return Some(own) };
         drop(reading);
         cx.population.read_origin((place, sequence), Some((from, to)), cx.exec.now() - began);
@@ -361,20 +362,27 @@ impl Clean {
         back
     }
 
+    /// Waits for the turn of a write; the cache may be another one afterwards.
+    pub(crate) async fn turn(&self, request: &Request) {
+        if self.flash_copy != FlashCopy::Never {
+            self.in_flight.turn(&self.units.cx.shape.place(request)).await;
+        }
+    }
+
     pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
-        self.old.change_begins(&place);
+        self.in_flight.change_begins(&place);
         let resident = self.units.table.begin_write(place.unit, &place.pages);
-        let writing = resident.as_ref().and_then(|target| self.old.write_begins(&place, target));
+        let writing = resident.as_ref().map(|target| self.in_flight.write_begins(&place, target));
         let hit = resident.is_some();
         cx.population.requested(place.unit, place.len);
         let target = resident.or_else(|| self.admit_write(&place));
         self.write_ahead(target.as_ref(), &place).await;
         let fua = fua && !mutant::is_active("fua-ignored");
         let (result, buf) = cx.origins.write(Use::Client, place.range(), fua, request.buf).await;
-        let writing = writing.filter(|_| mutant::is_active("old-after-write"));
+        writing.iter().for_each(Writing::origin_ended);
         let may_copy = result.is_ok() || mutant::is_active("valid-after-origin-error");
         let copy = target.zip(buf).filter(|_| may_copy);
         let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
@@ -467,7 +475,7 @@ impl Clean {
         let unclaimed = mutant::is_active("trim-unclaimed");
         let claim =
             (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
-        self.old.change_begins(&place);
+        self.in_flight.change_begins(&place);
         let target = self.units.table.begin_write(place.unit, &place.pages);
         self.write_ahead(target.as_ref(), &place).await;
         let result = cx.origins.change(Use::Unpaced, kind, place.range(), None).await;

@@ -8,7 +8,7 @@
 //! | pages that a write makes invalid | `writes.rs` |
 //! | slots that hold single pages of many units | `mixed.rs`; given out, recycled and logged: `singles.rs`; which page is in which place, on flash: `directory.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
-//! | paths of a clean cache; reads of the origin that cover more than a request; pages that are being written | `clean.rs`; `extended.rs`; `old_pages.rs` |
+//! | paths of a clean cache; reads of the origin that cover more than a request; writes in flight | `clean.rs`; `extended.rs`; `in_flight.rs` |
 //! | paths of a write-back cache; units that a miss admits; its dirty data | `write_back.rs`; `on_miss.rs`; `dirty_map.rs` |
 //! | dirty data copied to the origin: by exchanges and clears; by the syncer, and what it learns | `copy_back.rs`; `syncer.rs`, `sync_task.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
@@ -24,9 +24,9 @@ pub(crate) mod exchanges;
 pub(crate) mod extended;
 pub(crate) mod flash_writes;
 mod gate;
+pub(crate) mod in_flight;
 mod leave;
 pub(crate) mod mixed;
-pub(crate) mod old_pages;
 mod on_miss;
 mod shares;
 pub(crate) mod singles;
