@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Overlapping writes of a cached page: each waits for its turn, so that flash has the page after the last one; for a second
-//! at most.
+//! Overlapping requests for a cached page: writes wait for their turn, so that flash has the page after the last one, and reads
+//! wait while flash is written; for a second at most.
 
 use larder_core::config::{WritePolicy, preset};
 use larder_core::exec::{DevId, MILLISECOND, SECOND};
@@ -60,6 +60,19 @@ fn after_overlapping_writes_a_page_is_cached() {
 }
 
 #[test]
+fn a_read_waits_for_flash_that_is_being_written_and_hits() {
+    let mut memory = cached();
+    memory.hold_writes(FLASH);
+    write(&mut memory, 1..=1);
+    assert!(answered(&memory, 1), "the origin has the page");
+    let hits = memory.hits;
+    memory.ask(2, Kind::Read, 0, PAGE, 0);
+    assert!(!answered(&memory, 2));
+    memory.release_writes();
+    assert_eq!((memory.answer(2), memory.hits), (Some(1), hits + 1));
+}
+
+#[test]
 fn writes_of_other_pages_do_not_wait() {
     let mut memory = cached();
     memory.hold_writes(FLASH);
@@ -78,7 +91,9 @@ fn no_write_waits_longer_than_a_second_for_flash_that_hangs() {
     assert!(!answered(&memory, 2));
     memory.pass(MILLISECOND);
     assert!((2..=3).all(|tag| answered(&memory, tag)), "all continue when the first does");
-    reads_as(&mut memory, 3, false);
+    memory.ask(4, Kind::Read, 0, PAGE, 0);
+    memory.pass(SECOND);
+    assert_eq!(memory.answer(4), Some(3), "from the origin");
     memory.release_writes();
     reads_as(&mut memory, 3, false);
 }

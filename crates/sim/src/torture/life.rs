@@ -434,7 +434,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Rule 6: a miss costs one read of the origin, and no more.
+    /// Rule 6: a miss costs one read of the origin, and no more. It may have to wait for a write of its pages on flash.
     fn judge_latency(&self, took: Nanos) -> Judged<()> {
         let setup = self.setup;
         let AdmissionChoice::Selective(_) = &setup.choices.admission else { return Ok(()) };
@@ -450,6 +450,7 @@ impl Life<'_> {
             trouble if trouble.spares_flash() => setup.origin_slowest.max(setup.flash_slowest),
             _ => Nanos::MAX,
         };
+        let bound = bound.saturating_add(setup.flash_slowest);
         if took > bound {
             let what = format!("it took {took} ns of at most {bound} ns");
             return wrong("6: a read took longer than a miss may", what);

@@ -126,7 +126,14 @@ impl Clean {
         let (mut buf, mut joins) = (request.buf, true);
         cx.population.requested(place.unit, place.len);
         let sequence = cx.population.sequence(&place, || units.free_ratio());
-        if let Some(pin) = self.hit(&place) {
+        let mut hit = self.hit(&place);
+        if hit.is_none()
+            && let Some(write) = self.in_flight.on_flash(&place)
+        {
+            Box::pin(write.ended()).await;
+            hit = self.hit(&place);
+        }
+        if let Some(pin) = hit {
             let single = pin.is_single();
             match self.read_hit(pin, &place, buf).await {
                 Ok(data) => {

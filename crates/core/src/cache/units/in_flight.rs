@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes of cached pages in flight: they take turns, and reads may return the pages as they were before.
+//! Writes of cached pages in flight: requests for the same pages take turns, and reads may return the pages as they were
+//! before.
 //!
 //! A write makes its pages invalid before it changes the origin, so that no record states them as clean. It makes them valid
 //! again when it has ended on the origin and on flash.
 //!
 //! **Turns.** A write that overlaps another waits until that one has ended on both devices. Otherwise neither could make a
-//! page valid ([`claims`](crate::claims)), and a page that is written all the time would never be. Invariants:
-//! - a write waits for [`PATIENCE`] at most, and all that wait for one continue when the first has lost patience: flash that
-//!   hangs delays clients, and stalls none;
+//! page valid ([`claims`](crate::claims)), and a page that is written all the time would never be. A read that comes
+//! while flash is written waits too, and hits: it is soon, and a read of the origin would keep the next write from leaving old
+//! pages, and that write others. Invariants:
+//! - a request waits for [`PATIENCE`] at most, and all that wait for a write continue when the first has lost patience: flash
+//!   that hangs delays clients, and stalls none;
 //! - a write that waited goes to the cache that is attached afterwards, not to the one that it waited in: it holds no claim yet,
 //!   so a cache that was attached meanwhile does not know of it.
 //!
@@ -36,7 +39,7 @@ use crate::mutant;
 use crate::pages::{PageSet, Pages, overlap};
 use crate::shape::Place;
 
-/// How long a write waits for its turn.
+/// How long a request waits for its turn.
 const PATIENCE: Nanos = SECOND;
 
 /// A write in flight, and which of its pages were valid before it.
@@ -46,9 +49,11 @@ struct Write {
     pin: SlotPin,
     /// Its write of the origin has not ended, and no client can have seen its bytes.
     unseen: Cell<bool>,
-    /// Writes that wait for its end.
+    /// Its write of the origin has ended, and the flash copy is being written.
+    on_flash: Cell<bool>,
+    /// Requests that wait for its end.
     waiting: WaitList,
-    /// One of them has lost patience; no other waits for it.
+    /// One of them has lost patience; none waits for it any more.
     late: Cell<bool>,
 }
 
@@ -60,6 +65,12 @@ pub(crate) struct WritesInFlight {
     writes: Writes,
     /// The clients' reads of the origin, also those from before the attach.
     reads: Claims,
+}
+
+/// A write in flight that has ended on the origin, but not on flash.
+pub(crate) struct OnFlash {
+    exec: Exec<InFlight>,
+    write: Rc<Write>,
 }
 
 /// A write, until this is dropped.
@@ -80,16 +91,19 @@ impl WritesInFlight {
     pub(crate) async fn turn(&self, place: &Place) {
         let until = self.exec.now() + PATIENCE;
         while let Some(write) = self.before(place) {
-            write.waiting.wait_for(until.saturating_sub(self.exec.now()), &self.exec).await;
-            if self.exec.now() >= until {
-                write.late.set(true);
-                write.waiting.wake_all(&self.exec);
+            if !write.ended(until, &self.exec).await {
                 return;
             }
         }
     }
 
-    /// A write in flight whose end this one has to wait for.
+    /// The write of flash in flight that a read has to wait for.
+    pub(crate) fn on_flash(&self, place: &Place) -> Option<OnFlash> {
+        let write = self.before(place).filter(|w| w.on_flash.get())?;
+        Some(OnFlash { exec: self.exec.clone(), write })
+    }
+
+    /// A write in flight that shares a page, if requests still wait for it.
     fn before(&self, place: &Place) -> Option<Rc<Write>> {
         let writes = self.writes.borrow();
         let of_unit = writes.get(&place.unit)?;
@@ -105,6 +119,7 @@ impl WritesInFlight {
             valid: target.valid,
             pin: target.pin.clone(),
             unseen: Cell::new(!read),
+            on_flash: Cell::new(false),
             waiting: WaitList::default(),
             late: Cell::new(false),
         });
@@ -141,9 +156,30 @@ impl WritesInFlight {
     }
 }
 
+impl Write {
+    /// Waits for its end; returns whether it came in time.
+    async fn ended(&self, until: Nanos, exec: &Exec<InFlight>) -> bool {
+        self.waiting.wait_for(until.saturating_sub(exec.now()), exec).await;
+        let in_time = exec.now() < until;
+        if !in_time {
+            self.late.set(true);
+            self.waiting.wake_all(exec);
+        }
+        in_time
+    }
+}
+
+impl OnFlash {
+    /// Waits for its end.
+    pub(crate) async fn ended(self) {
+        self.write.ended(self.exec.now() + PATIENCE, &self.exec).await;
+    }
+}
+
 impl Writing {
     /// The write of the origin has ended.
     pub(crate) fn origin_ended(&self) {
+        self.write.on_flash.set(true);
         if !mutant::is_active("old-after-write") {
             self.write.unseen.set(false);
         }
