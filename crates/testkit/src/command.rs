@@ -127,10 +127,21 @@ pub fn connect(uri: &Uri) -> Client {
 pub fn have(program: &str, package: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let there = std::env::split_paths(&paths).any(|dir| dir.join(program).is_file());
+    or_skip(there, program, &format!("apt-get install {package}"))
+}
+
+/// A program that `scripts/deps test` builds. In CI its absence fails the test.
+pub fn built(name: &str) -> Option<PathBuf> {
+    let target = program().ancestors().nth(2).unwrap().to_owned();
+    let path = target.join("tools/bin").join(name);
+    or_skip(path.is_file(), name, "scripts/deps test").then_some(path)
+}
+
+fn or_skip(there: bool, program: &str, install: &str) -> bool {
     let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    assert!(there || !ci, "{program} is missing: apt-get install {package}");
+    assert!(there || !ci, "{program} is missing: {install}");
     if !there {
-        println!("skipped: install {package}");
+        println!("skipped: {program} is missing: {install}");
     }
     there
 }
