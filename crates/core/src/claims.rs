@@ -10,7 +10,7 @@
 //! (the operation's guard holds it). Only units with claims have entries, so the operations in flight bound the table.
 //!
 //! Why not make every later operation wait: a hung flash write would stall a client. Writes of cached pages wait, for a limited
-//! time ([`in_flight`](crate::cache::units::in_flight)). Why not SCE's duplicate-write bitmap
+//! time ([`in_flight`](crate::cache::in_flight)). Why not SCE's duplicate-write bitmap
 //! (3.3): it validates when the last write ends, although flash and origin may have ordered the two differently, and takes
 //! 32 bytes for every fragment.
 

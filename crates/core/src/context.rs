@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::buf::Buf;
+use crate::cache::in_flight::WritesInFlight;
 use crate::claims::Claims;
 use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
@@ -31,8 +32,7 @@ pub(crate) struct Context {
     pub origins: Origins,
     pub population: Population,
     pub claims: Claims,
-    /// The clients' reads of the origin in flight.
-    pub reads: Claims,
+    pub in_flight: WritesInFlight,
     pub pool: WritePool,
     pub fence: Fence,
     pub stats: Rc<Stats>,
@@ -60,11 +60,11 @@ impl Context {
             origins: Origins::new(volumes, &shape, &limits, origin, (&exec, &stats, &events)),
             population: Population::new(admission, &shape),
             pool: WritePool::new(pool),
+            in_flight: WritesInFlight::new(&exec),
             exec,
             shape,
             limits,
             claims: Claims::default(),
-            reads: Claims::default(),
             fence: Fence::default(),
             stats,
             events,

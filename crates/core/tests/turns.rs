@@ -7,7 +7,7 @@ use larder_core::exec::{DevId, MILLISECOND, SECOND};
 use larder_core::format::FlashPlan;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
-use larder_testkit::memory::{FLASH, Memory, ORIGIN};
+use larder_testkit::memory::{FLASH, Held, Memory, ORIGIN};
 
 const UNIT: u64 = 64 << 10;
 const PAGE: u64 = 4096;
@@ -52,9 +52,9 @@ fn reads_as(memory: &mut Memory, expected: u8, hit: bool) {
 #[test]
 fn after_overlapping_writes_a_page_is_cached() {
     let mut memory = cached();
-    memory.hold_writes(ORIGIN);
+    memory.hold(ORIGIN, Held::Writes);
     write(&mut memory, 1..=3);
-    memory.release_writes();
+    memory.release(None);
     assert!((1..=3).all(|tag| answered(&memory, tag)));
     reads_as(&mut memory, 3, true);
 }
@@ -62,20 +62,36 @@ fn after_overlapping_writes_a_page_is_cached() {
 #[test]
 fn a_read_waits_for_flash_that_is_being_written_and_hits() {
     let mut memory = cached();
-    memory.hold_writes(FLASH);
+    memory.hold(FLASH, Held::Writes);
     write(&mut memory, 1..=1);
     assert!(answered(&memory, 1), "the origin has the page");
     let hits = memory.hits;
     memory.ask(2, Kind::Read, 0, PAGE, 0);
     assert!(!answered(&memory, 2));
-    memory.release_writes();
+    memory.release(None);
     assert_eq!((memory.answer(2), memory.hits), (Some(1), hits + 1));
+}
+
+#[test]
+fn a_wide_write_is_not_overtaken() {
+    let mut memory = cached();
+    memory.hold(ORIGIN, Held::Writes);
+    write(&mut memory, 1..=1);
+    memory.ask(2, Kind::Write { fua: false }, 0, 4 * PAGE, 2);
+    memory.ask(3, Kind::Write { fua: false }, 2 * PAGE, PAGE, 3);
+    memory.release(None);
+    assert!((1..=3).all(|tag| answered(&memory, tag)));
+    assert!(
+        (0..3).map(|at| memory.replies[memory.replies.len() - 3 + at].0).eq(1..=3),
+        "in this order"
+    );
+    reads_as(&mut memory, 2, true);
 }
 
 #[test]
 fn writes_of_other_pages_do_not_wait() {
     let mut memory = cached();
-    memory.hold_writes(FLASH);
+    memory.hold(FLASH, Held::Writes);
     write(&mut memory, 1..=1);
     memory.ask(2, Kind::Write { fua: false }, PAGE, PAGE, 2);
     assert!(answered(&memory, 2));
@@ -84,7 +100,7 @@ fn writes_of_other_pages_do_not_wait() {
 #[test]
 fn no_write_waits_longer_than_a_second_for_flash_that_hangs() {
     let mut memory = cached();
-    memory.hold_writes(FLASH);
+    memory.hold(FLASH, Held::Writes);
     write(&mut memory, 1..=3);
     assert!(answered(&memory, 1) && !answered(&memory, 2));
     memory.pass(SECOND - MILLISECOND);
@@ -94,14 +110,14 @@ fn no_write_waits_longer_than_a_second_for_flash_that_hangs() {
     memory.ask(4, Kind::Read, 0, PAGE, 0);
     memory.pass(SECOND);
     assert_eq!(memory.answer(4), Some(3), "from the origin");
-    memory.release_writes();
+    memory.release(None);
     reads_as(&mut memory, 3, false);
 }
 
 #[test]
 fn a_write_that_waited_goes_to_the_cache_that_was_attached_meanwhile() {
     let mut memory = cached();
-    memory.hold_writes(FLASH);
+    memory.hold(FLASH, Held::Writes);
     write(&mut memory, 1..=2);
     memory.shard.detach();
     memory.shard.fenced();
@@ -109,7 +125,7 @@ fn a_write_that_waited_goes_to_the_cache_that_was_attached_meanwhile() {
     reads_as(&mut memory, 1, false);
     memory.pass(SECOND);
     assert!(answered(&memory, 2));
-    memory.release_writes();
+    memory.release(None);
     memory.ask(3, Kind::Read, 0, PAGE, 0);
     assert_eq!(memory.answer(3), Some(2));
 }

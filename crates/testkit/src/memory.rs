@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One shard over devices in memory: operations complete at once and in order, and time jumps. Writes to one device can be
-//! held back.
+//! One shard over devices in memory: operations complete at once and in order, and time jumps. Operations can be held
+//! back.
 //!
 //! Purpose: the exact bytes on flash after given steps. Equal steps give equal bytes. A crash is simulated by
 //! discarding all writes to flash after a given number of them.
@@ -22,6 +22,24 @@ pub const FLASH: DevId = DevId(1);
 /// Limit of events within a span of time.
 const PATIENCE: u32 = 100_000;
 
+/// What is held back.
+#[derive(Clone, Copy)]
+pub enum Held {
+    /// Reads.
+    Reads,
+    /// Writes.
+    Writes,
+}
+
+impl Held {
+    fn has(self, kind: &IoKind) -> bool {
+        match self {
+            Self::Reads => matches!(kind, IoKind::Read),
+            Self::Writes => matches!(kind, IoKind::Write { .. }),
+        }
+    }
+}
+
 /// A shard and the content of its devices.
 pub struct Memory {
     /// The engine.
@@ -38,7 +56,8 @@ pub struct Memory {
     pub replies: Vec<(u64, Result<(), Errno>, Vec<u8>)>,
     /// Replies to requests that hit.
     pub hits: u64,
-    held: Option<(DevId, Vec<Io>)>,
+    /// Operations that are held back, and the device and kind of which they are.
+    held: Vec<(DevId, Held, Vec<Io>)>,
     now: Nanos,
 }
 
@@ -48,7 +67,7 @@ impl Memory {
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
         let shard = Shard::new(shape, &choices.try_into().unwrap(), Limits::default(), ORIGIN);
         let (lands, zeroed, replies) = (usize::MAX, Vec::new(), Vec::new());
-        Self { shard, origin, flash, lands, zeroed, replies, hits: 0, held: None, now: 0 }
+        Self { shard, origin, flash, lands, zeroed, replies, hits: 0, held: Vec::new(), now: 0 }
     }
 
     /// Submits a read that leaves the cache as it is.
@@ -69,16 +88,18 @@ impl Memory {
         self.settle();
     }
 
-    /// Holds writes to this device back from now on.
-    pub fn hold_writes(&mut self, dev: DevId) {
-        self.held = Some((dev, Vec::new()));
+    /// Holds reads or writes of this device back from now on.
+    pub fn hold(&mut self, dev: DevId, what: Held) {
+        self.held.push((dev, what, Vec::new()));
     }
 
-    /// Executes the writes that were held back.
-    pub fn release_writes(&mut self) {
-        for mut io in self.held.take().into_iter().flat_map(|(_, held)| held) {
-            self.carry_out(&mut io);
-            self.shard.complete(io.id, Ok(()), io.buf);
+    /// Executes what was held back first; it fails if there is an error.
+    pub fn release(&mut self, error: Option<Errno>) {
+        for mut io in self.held.remove(0).2 {
+            if error.is_none() {
+                self.carry_out(&mut io);
+            }
+            self.shard.complete(io.id, error.map_or(Ok(()), Err), io.buf);
         }
         self.settle();
     }
@@ -112,10 +133,8 @@ impl Memory {
             let mut moved = false;
             while let Some(mut io) = self.shard.next_io() {
                 moved = true;
-                let held = self.held.as_mut();
-                let held =
-                    held.filter(|h| h.0 == io.dev && matches!(io.kind, IoKind::Write { .. }));
-                if let Some((_, held)) = held {
+                let of = |(dev, what, _): &&mut (_, Held, _)| *dev == io.dev && what.has(&io.kind);
+                if let Some((.., held)) = self.held.iter_mut().find(of) {
                     held.push(io);
                     continue;
                 }

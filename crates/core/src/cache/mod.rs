@@ -16,6 +16,7 @@
 mod clear;
 pub(crate) mod detaching;
 mod flush;
+pub(crate) mod in_flight;
 pub(crate) mod log;
 mod pass_through;
 mod status;
@@ -120,9 +121,14 @@ impl Current {
     }
 
     pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
-        match self.after_turn(&request).await {
+        let waited_in = self.clean();
+        let turn = match &waited_in {
+            Some(clean) => clean.turn(&request).await,
+            None => None,
+        };
+        match self.after_turn(waited_in) {
             Cache::PassThrough => pass_through::write(Rc::clone(&self.cx), tag, request, fua).await,
-            Cache::Clean(clean) => clean.write(tag, request, fua).await,
+            Cache::Clean(clean) => clean.write(tag, request, fua, turn).await,
             Cache::WriteBack(cache) => {
                 let kind = IoKind::Write { fua: fua && !mutant::is_active("fua-ignored") };
                 Box::pin(cache.change(tag, request, kind)).await;
@@ -132,11 +138,11 @@ impl Current {
     }
 
     /// The cache for a write, after the write's turn.
-    async fn after_turn(&self, request: &Request) -> Cache {
-        let cache = self.get();
-        let Cache::Clean(clean) = &cache else { return cache };
-        clean.turn(request).await;
-        if mutant::is_active("turn-over-attach") { cache } else { self.get() }
+    fn after_turn(&self, waited_in: Option<Rc<Clean>>) -> Cache {
+        match waited_in.filter(|_| mutant::is_active("turn-over-attach")) {
+            Some(clean) => Cache::Clean(clean),
+            None => self.get(),
+        }
     }
 
     /// Trim and zero.

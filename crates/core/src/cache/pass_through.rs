@@ -4,7 +4,7 @@
 //! Changes claim their pages: a flash device may be attached while one is in flight, and a population must not validate
 //! pages that it read before that change (design rule 4). Changes wait for the fence, since a restart could still use the
 //! metadata of flash that failed. Reads are claimed too: a write that begins after the attach must know of them
-//! ([`in_flight`](super::units::in_flight)).
+//! ([`in_flight`](super::in_flight)).
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
         cx.population.requested(place.unit, place.len);
     }
     let unclaimed = mutant::is_active("old-after-attach");
-    let _reading = (!unclaimed).then(|| cx.reads.claim(u64::from(place.unit), place.pages.clone()));
+    let _reading = (!unclaimed).then(|| cx.in_flight.read_begins(place.unit, &place.pages));
     read_origin(&cx, tag, &place, request.buf).await;
 }
 

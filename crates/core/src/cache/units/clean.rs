@@ -9,26 +9,18 @@
 //! Hits are linearisable. A write's pages are invalid from its start until its origin and flash writes completed, and the
 //! flash write starts after the origin write. So a read that hits either precedes the write, or returns data that the
 //! origin holds, and every later read returns that data too. Until the origin write has ended, a read may return what flash
-//! held before, as long as no client can have seen the new bytes ([`in_flight`](super::in_flight)).
+//! held before, as long as no client can have seen the new bytes ([`in_flight`](crate::cache::in_flight)).
 //!
 //! A passive read is served likewise, and reports to no policy. Its miss reads the origin without a claim, as a miss that
 //! admits nothing does.
 //!
 //! A hit may be read from the origin instead ([`unit_cache`](super::unit_cache)). When it begins, its pages are valid, so the
 //! origin has every write to them that was answered. A write or trim that begins while the read is in flight may or may not
-//! be in its bytes; both are the bytes of some moment of the read. Later reads do not go back behind it: the pages are
-//! invalid until the write ended, so these reads go to the origin too. An eviction does not change the origin.
+//! be in its bytes; both are the bytes of some moment of the read. Later reads do not go back behind it: a read of
+//! the origin ends the old pages of such a write (`read_begins`), and until it ended no other bytes are on flash. An eviction does
+//! not change the origin.
 //!
-//! **Write** (SCE 3.3): claim the pages, invalidate them, write the origin, answer. If no other claim conflicts and the
-//! pool has room for the buffer, write flash. When that completed without a conflict, the pages are valid.
-//!
-//! Why not the paper's parallel writes: a read could return data from flash that the origin does not hold, and an origin
-//! error would leave unknown bytes on flash. The cost: pages are invalid for the duration of the flash write. The client's
-//! own buffer is written, where the paper copies it. The pool (8 MiB) bounds the bytes kept after the answer; if the
-//! client waits for both writes, the pool is not used.
-//!
-//! **Trim and zero** invalidate the pages and change the origin. **FLUSH** flushes the origin: a crash needs nothing from
-//! flash (design rule 7).
+//! Writes, trims and zeroings: `clean_writes.rs`.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -36,25 +28,21 @@ use std::rc::{Rc, Weak};
 use larder_policy::admission::Sequence;
 
 use super::extended::Joined;
-use super::in_flight::{WritesInFlight, Writing};
 use super::table::{SlotPin, Table};
 use super::unit_cache::{Bytes, UnitCache};
-use super::writes::WriteTarget;
 use crate::buf::{Buf, PAGE};
 use crate::cache::pass_through;
-use crate::claims::Claim;
 use crate::config::{CleanSpec, Contents, FlashCopy};
 use crate::context::Context;
-use crate::exec::IoKind;
 use crate::fill::Fill;
 use crate::flash::{Flash, Owner};
 use crate::format::FlashPlan;
 use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
-use crate::journal::{CleanJournal, Journal as _, Log};
+use crate::journal::{CleanJournal, Log};
 use crate::mutant;
 use crate::origin::Use;
-use crate::pages::{PageSet, Pages};
+use crate::pages::Pages;
 use crate::population::demand::Inline;
 use crate::population::step::{Pacing, populate};
 use crate::request::Request;
@@ -64,8 +52,7 @@ use crate::shape::Place;
 /// A clean cache on one flash device.
 pub(crate) struct Clean {
     pub(crate) units: UnitCache<CleanJournal>,
-    in_flight: WritesInFlight,
-    flash_copy: FlashCopy,
+    pub(super) flash_copy: FlashCopy,
     /// The next slot to search for partly valid units, after a restart.
     pub(crate) repair_next: Cell<u32>,
     /// Where the search for units that extended reads left in part continues.
@@ -111,7 +98,6 @@ impl Clean {
         (
             Rc::new(Self {
                 units,
-                in_flight: WritesInFlight::new(&cx.exec, &cx.reads),
                 flash_copy: spec.flash_copy,
                 repair_next,
                 complete_next: Cell::new(0),
@@ -127,10 +113,8 @@ impl Clean {
         cx.population.requested(place.unit, place.len);
         let sequence = cx.population.sequence(&place, || units.free_ratio());
         let mut hit = self.hit(&place);
-        if hit.is_none()
-            && let Some(write) = self.in_flight.on_flash(&place)
-        {
-            Box::pin(write.ended()).await;
+        if hit.is_none() && self.is_on_its_way(&place) {
+            Box::pin(cx.in_flight.on_flash(&place, &units.table)).await;
             hit = self.hit(&place);
         }
         if let Some(pin) = hit {
@@ -151,8 +135,17 @@ impl Clean {
     /// The slot of a read that hits: of valid pages, or of old ones while they are being written.
     fn hit(&self, place: &Place) -> Option<SlotPin> {
         let table = &self.units.table;
-        let hit = || table.hit(place.unit, &place.pages).or_else(|| self.in_flight.find_old(place));
+        let hit = || table.hit(place.unit, &place.pages).or_else(|| self.find_old(place));
         self.units.flash.usable().then(hit).flatten()
+    }
+
+    fn find_old(&self, place: &Place) -> Option<SlotPin> {
+        self.units.cx.in_flight.find_old(place, &self.units.table)
+    }
+
+    /// Whether a read that misses will hit soon.
+    fn is_on_its_way(&self, place: &Place) -> bool {
+        self.units.flash.usable() && self.units.cx.in_flight.is_on_its_way(place, &self.units.table)
     }
 
     /// Reads a hit from flash; from the origin only if its pages are not being written, since old pages would then no longer
@@ -166,7 +159,8 @@ impl Clean {
         let mut reading = None;
         let clean = || {
             let is_written = self.units.cx.claims.any(u64::from(place.unit), &place.pages);
-            reading = (!is_written).then(|| self.in_flight.read_begins(place.unit, &place.pages));
+            reading = (!is_written)
+                .then(|| self.units.cx.in_flight.read_begins(place.unit, &place.pages));
             reading.is_some()
         };
         self.units.read_hit(pin, place, buf, clean).await
@@ -176,17 +170,19 @@ impl Clean {
     pub(crate) async fn read_passively(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let (place, mut buf) = (cx.shape.place(&request), request.buf);
+        if self.is_on_its_way(&place) {
+            cx.in_flight.on_flash(&place, &units.table).await;
+        }
         let usable = units.flash.usable();
-        let peeked = || {
-            units.table.peek(place.unit, &place.pages).or_else(|| self.in_flight.find_old(&place))
-        };
+        let peeked =
+            || units.table.peek(place.unit, &place.pages).or_else(|| self.find_old(&place));
         if let Some(pin) = usable.then(peeked).flatten() {
             match self.read_hit(pin, &place, buf).await {
                 Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
                 Err(back) => buf = self.invalidate(&place, back),
             }
         }
-        let _reading = self.in_flight.read_begins(place.unit, &place.pages);
+        let _reading = self.units.cx.in_flight.read_begins(place.unit, &place.pages);
         pass_through::read_origin(cx, tag, &place, buf).await;
     }
 
@@ -228,7 +224,7 @@ impl Clean {
             }
         }
         let mut buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-        let reading = self.in_flight.read_begins(place.unit, &place.pages);
+        let reading = self.units.cx.in_flight.read_begins(place.unit, &place.pages);
         if let Some((pin, block)) = self.extension((place, sequence)).filter(|_| alone) {
             match self.read_extended(tag, (place, sequence), buf, (pin, block)).await {
                 None => return,
@@ -298,7 +294,7 @@ impl Clean {
         let (from, to) = (u64::from(pages.start) * page, u64::from(pages.end) * page);
         let read = units.extended.begin((place.unit, &pages), &claim, &cx.exec);
         let began = cx.exec.now();
-        let reading = self.in_flight.read_begins(place.unit, &pages);
+        let reading = self.units.cx.in_flight.read_begins(place.unit, &pages);
         let Ok(block) = fill.fetch(Use::Client, &pages).await else { return Some(own) };
         drop(reading);
         cx.population.read_origin((place, sequence), Some((from, to)), cx.exec.now() - began);
@@ -356,7 +352,7 @@ impl Clean {
         let usable = self.units.flash.usable();
         match usable.then(|| self.units.table.hit(place.unit, &place.pages)).flatten() {
             Some(pin) => {
-                let read = self.units.read_hit(pin, place, buf, || true).await;
+                let read = self.read_hit(pin, place, buf).await;
                 read.map_err(|back| self.invalidate(place, back))
             }
             None => Err(buf),
@@ -367,126 +363,5 @@ impl Clean {
     fn invalidate(&self, place: &Place, back: Option<Buf>) -> Option<Buf> {
         self.units.table.invalidate(place.unit, &place.pages);
         back
-    }
-
-    /// Waits for the turn of a write; the cache may be another one afterwards.
-    pub(crate) async fn turn(&self, request: &Request) {
-        if self.flash_copy != FlashCopy::Never {
-            self.in_flight.turn(&self.units.cx.shape.place(request)).await;
-        }
-    }
-
-    pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
-        let cx = &self.units.cx;
-        let place = cx.shape.place(&request);
-        let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
-        self.in_flight.change_begins(&place);
-        let resident = self.units.table.begin_write(place.unit, &place.pages);
-        let writing = resident.as_ref().map(|target| self.in_flight.write_begins(&place, target));
-        let hit = resident.is_some();
-        cx.population.requested(place.unit, place.len);
-        let target = resident.or_else(|| self.admit_write(&place));
-        self.write_ahead(target.as_ref(), &place).await;
-        let fua = fua && !mutant::is_active("fua-ignored");
-        let (result, buf) = cx.origins.write(Use::Client, place.range(), fua, request.buf).await;
-        writing.iter().for_each(Writing::origin_ended);
-        let may_copy = result.is_ok() || mutant::is_active("valid-after-origin-error");
-        let copy = target.zip(buf).filter(|_| may_copy);
-        let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
-        if answer_first {
-            cx.reply(tag, result, None, hit);
-        }
-        if let Some((target, buf)) = copy {
-            self.write_flash(target, &place, buf, claim).await;
-        }
-        if !answer_first {
-            cx.reply(tag, result, None, hit);
-        }
-        drop(writing);
-    }
-
-    /// A slot for a unit that is not resident, if the policy admits writes and this one covers the whole unit.
-    fn admit_write(&self, place: &Place) -> Option<WriteTarget> {
-        let cx = &self.units.cx;
-        let whole = place.within == 0 && place.len == cx.shape.unit_bytes;
-        if !cx.population.admits_write() || !whole || !self.units.flash.usable() {
-            return None;
-        }
-        let pin = self.units.slot_for(place.unit)?;
-        Some(WriteTarget { pin, valid: PageSet::at(place.pages.start) })
-    }
-
-    /// Waits until a restart cannot use the pages that this write makes stale: its touched record is durable, or it is
-    /// durable that the flash is out of use.
-    async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
-        if let Some(journal) = &self.units.journal {
-            // Before any wait: a page may lie elsewhere after it.
-            let record = match target {
-                Some(WriteTarget { pin, .. }) => {
-                    journal.touch(pin.slot(), &pin.places(&place.pages))
-                }
-                None => journal.touch_singles(place.unit, &place.pages),
-            };
-            let mut done = journal.base().mapping.unit_dropped(place.unit).await;
-            if let Some(record) = record.filter(|_| done.is_ok()) {
-                done = journal.log().durable(record).await;
-            }
-            if done.is_ok() {
-                return;
-            }
-        }
-        self.units.cx.fence.passed(&self.units.cx.exec).await;
-    }
-
-    /// Writes the flash copy of a completed origin write. Skips it if another claim conflicts, flash is not usable, the
-    /// request does not cover whole blocks or a whole page, or the pool is empty.
-    async fn write_flash(&self, target: WriteTarget, place: &Place, buf: Buf, claim: Rc<Claim>) {
-        let pages = self.whole_pages(place, &target);
-        let block = self.units.block_bytes();
-        let fits = place.within.is_multiple_of(block) && place.len.is_multiple_of(block);
-        let at = (place.unit, &place.pages);
-        let fill = Fill::of_write(&self.units, target.pin, at, claim);
-        if self.flash_copy == FlashCopy::Never || pages.is_empty() || !fits || !fill.may_write() {
-            return;
-        }
-        let mut share = None;
-        if self.flash_copy == FlashCopy::AfterAnswer {
-            share = self.units.cx.pool.take(place.len);
-            if share.is_none() {
-                return self.units.cx.stats.add(|c| c.write_arounds += 1);
-            }
-        }
-        let bytes = Bytes { within: place.within, len: place.len, buf, at: 0 };
-        let _ = fill.write(bytes, &pages, share).await;
-    }
-
-    /// The pages that become valid with the flash write: those that it covers wholly (up to the end of the volume), and an
-    /// edge page that was valid before.
-    fn whole_pages(&self, place: &Place, target: &WriteTarget) -> Pages {
-        let page = PAGE as u64;
-        let end = place.within + place.len;
-        let at_end = self.units.cx.origins.volumes.ends_at(place.offset + place.len);
-        let any = mutant::is_active("partial-page-valid");
-        let first = place.within.is_multiple_of(page) || target.valid.has(place.pages.start) || any;
-        let last =
-            end.is_multiple_of(page) || at_end || target.valid.has(place.pages.end - 1) || any;
-        let from = place.pages.start + u32::from(!first);
-        let to = place.pages.end - u32::from(!last);
-        // Within one page the write needs both edges.
-        if place.pages.len() == 1 && !(first && last) { from..from } else { from..to.max(from) }
-    }
-
-    pub(crate) async fn discard(self: Rc<Self>, tag: Tag, request: Request, kind: IoKind) {
-        let cx = &self.units.cx;
-        let place = cx.shape.place(&request);
-        let unclaimed = mutant::is_active("trim-unclaimed");
-        let claim =
-            (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
-        self.in_flight.change_begins(&place);
-        let target = self.units.table.begin_write(place.unit, &place.pages);
-        self.write_ahead(target.as_ref(), &place).await;
-        let result = cx.origins.change(Use::Unpaced, kind, place.range(), None).await;
-        cx.reply(tag, result, None, target.is_some());
-        drop(claim);
     }
 }

@@ -8,7 +8,7 @@
 //! | pages that a write makes invalid | `writes.rs` |
 //! | slots that hold single pages of many units | `mixed.rs`; given out, recycled and logged: `singles.rs`; which page is in which place, on flash: `directory.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
-//! | paths of a clean cache; reads of the origin that cover more than a request; writes in flight | `clean.rs`; `extended.rs`; `in_flight.rs` |
+//! | reads of a clean cache; its writes; reads of the origin that cover more than a request | `clean.rs`; `clean_writes.rs`; `extended.rs` |
 //! | paths of a write-back cache; units that a miss admits; its dirty data | `write_back.rs`; `on_miss.rs`; `dirty_map.rs` |
 //! | dirty data copied to the origin: by exchanges and clears; by the syncer, and what it learns | `copy_back.rs`; `syncer.rs`, `sync_task.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
@@ -16,6 +16,7 @@
 //! | shares of volumes, and volumes without slots; a volume that leaves a clean cache | `shares.rs`, `volume_slots.rs`; `leave.rs` |
 
 pub(crate) mod clean;
+mod clean_writes;
 mod copy_back;
 pub(crate) mod directory;
 pub(crate) mod dirty_flash;
@@ -24,7 +25,6 @@ pub(crate) mod exchanges;
 pub(crate) mod extended;
 pub(crate) mod flash_writes;
 mod gate;
-pub(crate) mod in_flight;
 mod leave;
 pub(crate) mod mixed;
 mod on_miss;

@@ -438,6 +438,11 @@ impl SlotPin {
         self.table.entries.borrow().slots[self.slot as usize].bits == MIXED
     }
 
+    /// Whether it is a slot of this table.
+    pub(crate) fn is_of(&self, table: &Rc<Table>) -> bool {
+        Rc::ptr_eq(&self.table, table)
+    }
+
     /// The slot.
     pub(crate) fn slot(&self) -> u32 {
         self.slot

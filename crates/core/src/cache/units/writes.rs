@@ -8,6 +8,7 @@ use crate::mutant;
 use crate::pages::{PageSet, Pages};
 
 /// The slot that a write goes to.
+#[derive(Clone)]
 pub(crate) struct WriteTarget {
     pub(crate) pin: SlotPin,
     /// The pages of the write that were valid before it.
