@@ -91,6 +91,13 @@ impl PageSet {
         self.words == [0; (MOST_PAGES / 64) as usize]
     }
 
+    /// The pages of `range` for which `wanted` holds.
+    pub fn of(range: &Pages, wanted: impl Fn(u32) -> bool) -> Self {
+        let mut set = Self::at(range.start);
+        Self::runs(range.clone(), wanted).for_each(|run| set.add(&run));
+        set
+    }
+
     /// The maximal runs of pages of `range` for which `wanted` holds.
     pub fn runs(range: Pages, wanted: impl Fn(u32) -> bool) -> impl Iterator<Item = Pages> {
         let mut at = range.start;

@@ -482,12 +482,7 @@ impl SlotPin {
     /// The pages of the range that are valid.
     pub(crate) fn valid_pages(&self, pages: &Pages) -> PageSet {
         let entries = self.table.entries.borrow();
-        let mut set = PageSet::at(pages.start);
-        let valid = |p: &u32| entries.places_valid(self.slot, self.shift, &(*p..p + 1));
-        pages.clone().filter(valid).for_each(|p| {
-            set.add(&(p..p + 1));
-        });
-        set
+        PageSet::of(pages, |p| entries.places_valid(self.slot, self.shift, &(p..p + 1)))
     }
 }
 

@@ -15,13 +15,6 @@ pub(crate) struct WriteTarget {
     pub(crate) valid: PageSet,
 }
 
-/// The pages that are valid, by a function of one page.
-fn valid_of(pages: &Pages, valid: impl Fn(&Pages) -> bool) -> PageSet {
-    let mut set = PageSet::at(pages.start);
-    PageSet::runs(pages.clone(), |p| valid(&(p..p + 1))).for_each(|run| set.add(&run));
-    set
-}
-
 impl Table {
     /// Begins a write to a resident unit: invalidates its pages and pins its slot.
     pub(crate) fn begin_write(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<WriteTarget> {
@@ -30,14 +23,14 @@ impl Table {
         let Some(slot) = entries.slot_of(unit) else {
             let singles = entries.mixed.places(unit, pages);
             let valid = singles.map(|(slot, shift)| {
-                valid_of(pages, |page| entries.places_valid(slot, shift, page))
+                PageSet::of(pages, |p| entries.places_valid(slot, shift, &(p..p + 1)))
             });
             entries.mixed.invalidate(unit, pages);
             let (slot, shift) = singles?;
             let pin = self.pin_singles(&mut entries, slot, shift);
             return Some(WriteTarget { pin, valid: valid? });
         };
-        let valid = valid_of(pages, |page| entries.all_valid(slot, page));
+        let valid = PageSet::of(pages, |p| entries.all_valid(slot, &(p..p + 1)));
         if !mutant::is_active("write-keeps-valid") {
             entries.assign(slot, pages, false, self.shape.pages_per_unit());
         }
