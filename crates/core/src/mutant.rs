@@ -74,6 +74,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("old-after-attach", "3", "old pages are returned beside a read from before the attach"),
     mutant("old-beside-change", "3", "old pages are returned beside another change of them"),
     mutant("old-after-write", "3", "old pages are returned until flash was written"),
+    mutant("join-drops-fua", "7", "a FUA write is answered with one that is not"),
+    mutant("join-after-begin", "3", "a write is answered with one that had begun before it"),
     mutant(
         "turn-over-attach",
         "4",

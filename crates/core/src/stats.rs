@@ -18,6 +18,8 @@ pub struct Counters {
     pub origin_reads: u64,
     /// Reads that were answered from the memory of another read of the origin.
     pub read_joins: u64,
+    /// Writes that were answered with another write of the same range.
+    pub write_joins: u64,
     /// Reads that hit and were served by the origin.
     pub balanced_reads: u64,
     /// Reads that hit and were served from the tier of RAM.
@@ -52,6 +54,7 @@ impl std::ops::AddAssign for Counters {
         self.origin_write_bytes += other.origin_write_bytes;
         self.origin_reads += other.origin_reads;
         self.read_joins += other.read_joins;
+        self.write_joins += other.write_joins;
         self.balanced_reads += other.balanced_reads;
         self.ram_reads += other.ram_reads;
         self.read_bypasses += other.read_bypasses;

@@ -57,6 +57,12 @@ fn after_overlapping_writes_a_page_is_cached() {
     memory.release(None);
     assert!((1..=3).all(|tag| answered(&memory, tag)));
     reads_as(&mut memory, 3, true);
+    let counters = memory.shard.counters();
+    assert_eq!(
+        (counters.write_joins, counters.origin_write_bytes),
+        (1, 2 * PAGE),
+        "one was not executed"
+    );
 }
 
 #[test]

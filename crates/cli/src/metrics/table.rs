@@ -116,6 +116,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         "Reads answered from the memory of another read of the origin",
     ),
     (
+        "larder_write_joins",
+        Counter(|s| s.stats.counters.write_joins),
+        "Writes answered with another write of the same range",
+    ),
+    (
         "larder_balanced_reads",
         Counter(|s| s.stats.counters.balanced_reads),
         "Client reads that hit and were served by the origin",

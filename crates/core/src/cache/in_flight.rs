@@ -13,6 +13,9 @@
 //! - no request waits longer than [`PATIENCE`], and none for a write that began that long ago: flash that hangs delays a client,
 //!   and stalls none;
 //! - no request waits for a write that cannot make its pages valid;
+//! - writes of equal ranges that wait when another of them begins are answered with it, and not executed: they count as executed
+//!   just before it, which no client can tell from another order, since none was answered and no client saw one of them. The
+//!   bytes are those of the last that arrived, and it is FUA if one of them is;
 //! - a write that waited goes to the cache that is attached afterwards, not to the one that it waited in: it holds no claim yet,
 //!   so a cache that was attached meanwhile does not know of it.
 //!
@@ -30,15 +33,18 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::units::table::{SlotPin, Table};
 use super::units::writes::WriteTarget;
+use crate::buf::Buf;
 use crate::claims::{Claim, Claims};
-use crate::exec::{Exec, Nanos, SECOND, WaitList};
+use crate::exec::{Exec, Nanos, SECOND, Signal, WaitList};
 use crate::flash::InFlight;
 use crate::mutant;
 use crate::pages::{Pages, overlap};
+use crate::request::Errno;
 use crate::shape::Place;
 
 /// How long a request waits.
@@ -47,6 +53,14 @@ const PATIENCE: Nanos = SECOND;
 /// A write that waits for its turn or is in flight.
 struct Write {
     pages: Pages,
+    /// The bytes of the volumes that it writes.
+    range: Range<u64>,
+    fua: bool,
+    /// What it writes, while it waits.
+    buf: RefCell<Option<Buf>>,
+    join: Cell<Join>,
+    /// Its task waits for this after it has joined.
+    answered: Signal,
     /// Until when others wait for it.
     in_the_way: Cell<Nanos>,
     /// Where flash has its pages, and which of them were valid before; none while it waits.
@@ -55,7 +69,26 @@ struct Write {
     returns_old: Cell<bool>,
     /// Whether its write of the origin has ended.
     origin_done: Cell<bool>,
+    /// Requests that wait for its end.
     ended: WaitList,
+    /// Writes that are answered with it.
+    joined: RefCell<Vec<Rc<Write>>>,
+}
+
+/// Whether a write is carried out by another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Join {
+    Alone,
+    Joined,
+    Ended(Result<(), Errno>),
+}
+
+/// What a write's turn is.
+pub(crate) enum Turn {
+    /// To be executed, with its bytes.
+    Begins(Writing, Option<Buf>),
+    /// Another write of the same range took its place, with this result.
+    Joined(Result<(), Errno>),
 }
 
 type Writes = RefCell<BTreeMap<u32, Vec<Rc<Write>>>>;
@@ -84,9 +117,15 @@ impl WritesInFlight {
     }
 
     /// Waits for the turn of a write, which has arrived.
-    pub(crate) async fn turn(&self, place: &Place) -> Writing {
+    pub(crate) async fn turn(&self, place: &Place, fua: bool, buf: Option<Buf>) -> Turn {
         let write = Rc::new(Write {
             pages: place.pages.clone(),
+            range: place.offset..place.offset + place.len,
+            fua,
+            buf: RefCell::new(buf),
+            join: Cell::new(Join::Alone),
+            answered: Signal::default(),
+            joined: RefCell::default(),
             in_the_way: Cell::new(Nanos::MAX),
             target: OnceCell::new(),
             returns_old: Cell::new(false),
@@ -96,11 +135,21 @@ impl WritesInFlight {
         let writing = self.arrived(place.unit, write);
         let until = self.exec.now() + PATIENCE;
         while self.exec.now() < until
+            && writing.write.join.get() == Join::Alone
             && let Some(other) = self.before(&writing)
         {
             other.wait(until, &self.exec).await;
         }
-        writing
+        loop {
+            match writing.write.join.get() {
+                Join::Alone => {
+                    let buf = writing.write.buf.take();
+                    return Turn::Begins(writing, buf);
+                }
+                Join::Joined => writing.write.answered.wait(&self.exec).await,
+                Join::Ended(result) => return Turn::Joined(result),
+            }
+        }
     }
 
     fn arrived(&self, unit: u32, write: Rc<Write>) -> Writing {
@@ -166,6 +215,21 @@ impl WritesInFlight {
         found.find(covers).map(|old| old.pin.clone())
     }
 
+    /// Takes the place of all writes of the same range that wait. Returns the bytes of the last one, and whether one is FUA.
+    pub(crate) fn join(&self, writing: &Writing) -> (Option<Buf>, bool) {
+        let (writes, write) = (self.writes.borrow(), &writing.write);
+        let waiting = |w: &&Rc<Write>| w.in_the_way.get() == Nanos::MAX && !Rc::ptr_eq(w, write);
+        let of_unit = writes.get(&writing.unit).into_iter().flatten();
+        for other in of_unit.filter(waiting).filter(|w| w.range == write.range) {
+            other.join.set(Join::Joined);
+            other.is_done(&self.exec);
+            write.joined.borrow_mut().push(Rc::clone(other));
+        }
+        let joined = write.joined.borrow();
+        let fua = joined.iter().any(|w| w.fua) && !mutant::is_active("join-drops-fua");
+        (joined.last().and_then(|last| last.buf.take()), fua)
+    }
+
     /// The write of this turn begins: its pages are invalid from now on. `restores`: whether it can make them valid again.
     pub(crate) fn write_begins(&self, writing: &Writing, target: &WriteTarget, restores: bool) {
         let write = &writing.write;
@@ -180,6 +244,12 @@ impl WritesInFlight {
 impl Write {
     fn is_in_the_way(&self, pages: &Pages, now: Nanos) -> bool {
         now < self.in_the_way.get() && overlap(&self.pages, pages)
+    }
+
+    /// No request waits for it any more.
+    fn is_done(&self, exec: &Exec<InFlight>) {
+        self.in_the_way.set(0);
+        self.ended.wake_all(exec);
     }
 
     /// Its target, if that is in this table.
@@ -206,15 +276,22 @@ impl Writing {
 
     fn restores(&self, restores: bool) {
         if !restores {
-            self.write.in_the_way.set(0);
-            self.write.ended.wake_all(&self.exec);
+            self.write.is_done(&self.exec);
+        }
+    }
+
+    /// The client is answered with this result: so are those of the writes that joined.
+    pub(crate) fn answered(&self, result: Result<(), Errno>) {
+        for other in self.write.joined.take() {
+            other.join.set(Join::Ended(result));
+            other.answered.set(&self.exec);
         }
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        self.write.ended.wake_all(&self.exec);
+        self.write.is_done(&self.exec);
         let mut writes = self.writes.borrow_mut();
         if let Some(of_unit) = writes.get_mut(&self.unit) {
             of_unit.retain(|write| !Rc::ptr_eq(write, &self.write));

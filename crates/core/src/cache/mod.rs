@@ -30,6 +30,7 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use self::detaching::Detaching;
+use self::in_flight::Turn;
 use self::log::{LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
@@ -120,10 +121,21 @@ impl Current {
         }
     }
 
-    pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
+    pub(crate) async fn write(self: Rc<Self>, tag: Tag, mut request: Request, fua: bool) {
         let waited_in = self.clean();
         let turn = match &waited_in {
-            Some(clean) => clean.turn(&request).await,
+            Some(clean) => clean.turn(&mut request, fua).await,
+            None => None,
+        };
+        let turn = match turn {
+            Some(Turn::Joined(result)) => {
+                self.cx.stats.add(|c| c.write_joins += 1);
+                return self.cx.reply(tag, result, None, true);
+            }
+            Some(Turn::Begins(writing, buf)) => {
+                request.buf = buf;
+                Some(writing)
+            }
             None => None,
         };
         match self.after_turn(waited_in) {

@@ -18,7 +18,7 @@ use super::clean::Clean;
 use super::unit_cache::Bytes;
 use super::writes::WriteTarget;
 use crate::buf::{Buf, PAGE};
-use crate::cache::in_flight::Writing;
+use crate::cache::in_flight::{Turn, Writing};
 use crate::claims::Claim;
 use crate::config::FlashCopy;
 use crate::exec::IoKind;
@@ -33,17 +33,19 @@ use crate::shape::Place;
 
 impl Clean {
     /// Waits for the turn of a write; the cache may be another one afterwards.
-    pub(crate) async fn turn(&self, request: &Request) -> Option<Writing> {
-        let cx = &self.units.cx;
-        let copies = self.flash_copy != FlashCopy::Never;
-        if copies { Some(cx.in_flight.turn(&cx.shape.place(request)).await) } else { None }
+    pub(crate) async fn turn(&self, request: &mut Request, fua: bool) -> Option<Turn> {
+        if self.flash_copy == FlashCopy::Never {
+            return None;
+        }
+        let (cx, buf) = (&self.units.cx, request.buf.take());
+        Some(cx.in_flight.turn(&cx.shape.place(request), fua, buf).await)
     }
 
     pub(crate) async fn write(
         self: Rc<Self>,
         tag: Tag,
-        request: Request,
-        fua: bool,
+        mut request: Request,
+        mut fua: bool,
         turn: Option<Writing>,
     ) {
         let cx = &self.units.cx;
@@ -55,8 +57,15 @@ impl Clean {
         let writing = turn.filter(|_| resident.is_some());
         if let (Some(writing), Some(target)) = (&writing, &resident) {
             let restores = self.restores(&place, target, &claim);
+            let (buf, joined_fua) = cx.in_flight.join(writing);
+            request.buf = buf.or(request.buf);
+            fua |= joined_fua;
             cx.in_flight.write_begins(writing, target, restores);
         }
+        let answer = |tag, result, hit| {
+            writing.iter().for_each(|writing| writing.answered(result));
+            cx.reply(tag, result, None, hit);
+        };
         let hit = resident.is_some();
         cx.population.requested(place.unit, place.len);
         let target = resident.or_else(|| self.admit_write(&place));
@@ -66,18 +75,21 @@ impl Clean {
         let may_copy = result.is_ok() || mutant::is_active("valid-after-origin-error");
         let copy = target.zip(buf).filter(|_| may_copy);
         if let Some(writing) = &writing {
+            if mutant::is_active("join-after-begin") {
+                let _ = cx.in_flight.join(writing);
+            }
             let restores = |(target, _): &(WriteTarget, Buf)| self.restores(&place, target, &claim);
             writing.origin_ended(copy.as_ref().is_some_and(restores));
         }
         let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
         if answer_first {
-            cx.reply(tag, result, None, hit);
+            answer(tag, result, hit);
         }
         if let Some((target, buf)) = copy {
             self.write_flash(target, &place, buf, claim).await;
         }
         if !answer_first {
-            cx.reply(tag, result, None, hit);
+            answer(tag, result, hit);
         }
         drop(writing);
     }
