@@ -76,11 +76,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("old-after-write", "3", "old pages are returned until flash was written"),
     mutant("join-drops-fua", "7", "a FUA write is answered with one that is not"),
     mutant("join-after-begin", "3", "a write is answered with one that had begun before it"),
-    mutant(
-        "turn-over-attach",
-        "4",
-        "a write that waited its turn goes to a cache that is detached",
-    ),
+    mutant("turn-over-attach", "4", "a write goes to the detached cache in which it waited"),
     mutant("valid-before-flash", "3", "pages become valid before their flash write completed"),
     mutant("valid-after-flash-error", "3", "pages become valid although their flash write failed"),
     mutant("valid-after-origin-error", "3", "pages become valid although the origin write failed"),
