@@ -14,47 +14,39 @@ use larder_testkit::server::Server;
 /// Presets of each kind of cache.
 const PRESETS: [&str; 4] = ["sce", "larder", "prwc", "face"];
 const MIB: u64 = 1 << 20;
-/// Operations of fsx that keep the size of the file.
+/// Settings of fsx: of operations that keep the size of the file.
 const SAME_SIZE: &str = "
     nosizechecks = true
     blockmode = true
     [opsize]
     max = 200000
-    align = 1
     [weights]
-    read = 20
-    write = 20
-    mapread = 5
-    mapwrite = 5
-    invalidate = 1
-    fsync = 1
-    fdatasync = 1
-    punch_hole = 5
-    sendfile = 2
     close_open = 0
     truncate = 0
-    posix_fallocate = 0
     ";
-/// All operations of fsx that ext4 has.
+/// All operations that ext4 has.
 const ALL: &str = "
     flen = 2000000
     [opsize]
     max = 200000
     [weights]
+    close_open = 1
+    truncate = 5
+    posix_fallocate = 2
+    posix_fadvise = 2
+    copy_file_range = 5
+    ";
+/// And of both, in `weights`.
+const BOTH: &str = "
     read = 20
     write = 20
     mapread = 5
     mapwrite = 5
     invalidate = 1
-    truncate = 5
     fsync = 1
     fdatasync = 1
-    posix_fallocate = 2
     punch_hole = 5
     sendfile = 2
-    posix_fadvise = 2
-    copy_file_range = 5
-    close_open = 1
     ";
 
 /// A server of a preset over an origin of so many bytes, which is the file `vol`.
@@ -68,7 +60,7 @@ fn serve(place: &Place, preset: &str, bytes: u64) -> Server {
 fn fsx(place: &Place, (file, settings): (&Path, &str), operations: u32) {
     let Some(program) = built("fsx") else { return };
     let config = place.path("fsx.toml");
-    std::fs::write(&config, settings).unwrap();
+    std::fs::write(&config, [settings, BOTH].concat()).unwrap();
     let mut command = Command::new(program);
     command.args(["-S", "1", "-N", &operations.to_string(), "-P", &place.word("."), "-f"]);
     run(command.arg(config).arg(file)).ok();

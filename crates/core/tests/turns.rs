@@ -66,6 +66,19 @@ fn after_overlapping_writes_a_page_is_cached() {
 }
 
 #[test]
+fn writes_that_joined_are_answered_before_flash_is_written() {
+    let mut memory = cached();
+    memory.hold(ORIGIN, Held::Writes);
+    write(&mut memory, 1..=3);
+    memory.hold(ORIGIN, Held::Writes);
+    memory.release(None);
+    assert!(answered(&memory, 1) && !answered(&memory, 2));
+    memory.hold(FLASH, Held::Writes);
+    memory.release(None);
+    assert!(answered(&memory, 2) && answered(&memory, 3));
+}
+
+#[test]
 fn a_read_waits_for_flash_that_is_being_written_and_hits() {
     let mut memory = cached();
     memory.hold(FLASH, Held::Writes);

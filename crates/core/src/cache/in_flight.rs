@@ -225,6 +225,8 @@ impl WritesInFlight {
             other.is_done(&self.exec);
             write.joined.borrow_mut().push(Rc::clone(other));
         }
+        // They wait for its answer from now on, and no longer for its end.
+        write.ended.wake_all(&self.exec);
         let joined = write.joined.borrow();
         let fua = joined.iter().any(|w| w.fua) && !mutant::is_active("join-drops-fua");
         (joined.last().and_then(|last| last.buf.take()), fua)

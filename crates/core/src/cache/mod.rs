@@ -122,23 +122,25 @@ impl Current {
     }
 
     pub(crate) async fn write(self: Rc<Self>, tag: Tag, mut request: Request, fua: bool) {
-        let waited_in = self.clean();
-        let turn = match &waited_in {
-            Some(clean) => clean.turn(&mut request, fua).await,
-            None => None,
-        };
-        let turn = match turn {
-            Some(Turn::Joined(result)) => {
-                self.cx.stats.add(|c| c.write_joins += 1);
-                return self.cx.reply(tag, result, None, true);
+        let clean = self.clean().filter(|clean| clean.copies_writes());
+        let takes_turn = clean.is_some();
+        // It is not held while the write waits: a detach could not end.
+        let stale = clean.filter(|_| mutant::is_active("turn-over-attach"));
+        let mut turn = None;
+        if takes_turn {
+            let place = self.cx.shape.place(&request);
+            match self.cx.in_flight.turn(&place, fua, request.buf.take()).await {
+                Turn::Begins(writing, buf) => (turn, request.buf) = (Some(writing), buf),
+                Turn::Joined(result) => {
+                    self.cx.stats.add(|c| c.write_joins += 1);
+                    return self.cx.reply(tag, result, None, true);
+                }
             }
-            Some(Turn::Begins(writing, buf)) => {
-                request.buf = buf;
-                Some(writing)
-            }
-            None => None,
-        };
-        match self.after_turn(waited_in) {
+        }
+        let cache = stale.map_or_else(|| self.get(), Cache::Clean);
+        // Other caches order writes by themselves.
+        let turn = turn.filter(|_| matches!(cache, Cache::Clean(_)));
+        match cache {
             Cache::PassThrough => pass_through::write(Rc::clone(&self.cx), tag, request, fua).await,
             Cache::Clean(clean) => clean.write(tag, request, fua, turn).await,
             Cache::WriteBack(cache) => {
@@ -146,14 +148,6 @@ impl Current {
                 Box::pin(cache.change(tag, request, kind)).await;
             }
             Cache::Log(_) => Box::pin(self.write_log(tag, request, fua)).await,
-        }
-    }
-
-    /// The cache for a write, after the write's turn.
-    fn after_turn(&self, waited_in: Option<Rc<Clean>>) -> Cache {
-        match waited_in.filter(|_| mutant::is_active("turn-over-attach")) {
-            Some(clean) => Cache::Clean(clean),
-            None => self.get(),
         }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of a clean cache of units.
 //!
-//! **Write** (SCE 3.3): wait for earlier writes of the pages ([`in_flight`](crate::cache::in_flight)), claim the pages, invalidate them, write the origin, answer. If no other claim conflicts and the
-//! pool has room for the buffer, write flash. When that completed without a conflict, the pages are valid.
+//! **Write** (SCE 3.3): wait for earlier writes of the pages ([`in_flight`](crate::cache::in_flight)), claim the pages,
+//! invalidate them, write the origin, answer. If no other claim conflicts and the pool has room for the buffer, write flash.
+//! When that completed without a conflict, the pages are valid.
 //!
 //! Why not the paper's parallel writes: a read could return data from flash that the origin does not hold, and an origin
 //! error would leave unknown bytes on flash. The cost: pages are invalid for the duration of the flash write. The client's
@@ -18,7 +19,7 @@ use super::clean::Clean;
 use super::unit_cache::Bytes;
 use super::writes::WriteTarget;
 use crate::buf::{Buf, PAGE};
-use crate::cache::in_flight::{Turn, Writing};
+use crate::cache::in_flight::Writing;
 use crate::claims::Claim;
 use crate::config::FlashCopy;
 use crate::exec::IoKind;
@@ -32,15 +33,12 @@ use crate::runs::Tag;
 use crate::shape::Place;
 
 impl Clean {
-    /// Waits for the turn of a write; the cache may be another one afterwards.
-    pub(crate) async fn turn(&self, request: &mut Request, fua: bool) -> Option<Turn> {
-        if self.flash_copy == FlashCopy::Never {
-            return None;
-        }
-        let (cx, buf) = (&self.units.cx, request.buf.take());
-        Some(cx.in_flight.turn(&cx.shape.place(request), fua, buf).await)
+    /// Whether writes are copied to flash.
+    pub(crate) fn copies_writes(&self) -> bool {
+        self.flash_copy != FlashCopy::Never
     }
 
+    /// `turn`: of a write that may be copied to flash.
     pub(crate) async fn write(
         self: Rc<Self>,
         tag: Tag,
@@ -133,7 +131,7 @@ impl Clean {
         let pages = self.whole_pages(place, &target);
         let at = (place.unit, &place.pages);
         let fill = Fill::of_write(&self.units, target.pin, at, claim);
-        if self.flash_copy == FlashCopy::Never || pages.is_empty() || !fill.may_write() {
+        if !self.copies_writes() || pages.is_empty() || !fill.may_write() {
             return;
         }
         let mut share = None;
