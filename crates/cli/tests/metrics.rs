@@ -44,10 +44,14 @@ fn say(address: &str, bytes: &[u8]) -> String {
 }
 
 fn scrape(address: &str) -> String {
-    let answer = say(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let answer = say(
+        address,
+        b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n",
+    );
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"), "{head}");
     assert!(body.ends_with("# EOF\n"), "{body}");
     body.to_owned()
 }
@@ -71,9 +75,7 @@ fn the_document_and_the_code_are_one_list() {
         }
     }
     let mut written = BTreeMap::new();
-    for row in
-        DOCUMENT.lines().filter(|l| l.starts_with("| `larder_") && l.matches(" | ").count() == 4)
-    {
+    for row in DOCUMENT.lines().filter(|l| l.starts_with("| `") && l.matches(" | ").count() == 4) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [name, kind, unit, stability, meaning] = cells[..] else { panic!("{row}") };
         let name = name.trim_matches('`');
@@ -87,8 +89,36 @@ fn the_document_and_the_code_are_one_list() {
     assert_eq!(written, served, "docs/metrics.md and what is served");
     for line in body.lines().filter(|l| !l.starts_with('#')) {
         let labelled = line.contains("volume=\"a \\\"b\\\"\"");
-        assert!(labelled || line.starts_with("larder_build_info{"), "{line}");
+        let is_of_none =
+            ["larder_build_info{", "process_"].iter().any(|start| line.starts_with(start));
+        assert!(labelled || is_of_none, "{line}");
     }
+    server.stop();
+}
+
+#[test]
+fn a_client_that_names_no_format_gets_the_older_text() {
+    let place = Place::new();
+    let server = serve(&place);
+    let answer = say(&address(&server), b"GET /metrics HTTP/1.1\r\nAccept: */*\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+    assert!(!body.contains("# EOF") && !body.contains("# UNIT"), "{body}");
+    // Each sample comes behind the type of its own name.
+    let mut names = std::collections::BTreeSet::new();
+    for line in body.lines() {
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            names.insert(name.to_owned());
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let part = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            assert!(names.contains(name) || names.contains(part.unwrap_or("")), "{line}");
+        }
+    }
+    assert!(names.contains("larder_reads_total") && names.contains("larder_build_info"));
+    assert!(sample(body, "process_open_fds ") > 3.0, "{body}");
     server.stop();
 }
 

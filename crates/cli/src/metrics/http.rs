@@ -18,6 +18,8 @@ use larder_front::lobby::Lobby;
 use larder_nbd::deadline::Deadlined;
 use larder_volume::peer::Peer;
 
+use super::format::Format;
+
 /// Clients at a time, and those of one address.
 const MOST_CLIENTS: usize = 16;
 const MOST_EACH: usize = 8;
@@ -25,8 +27,6 @@ const MOST_EACH: usize = 8;
 const BOUND: Duration = Duration::from_secs(5);
 /// The longest request.
 const MOST_HEAD: usize = 8 << 10;
-/// What is answered.
-const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A running server; dropping it stops it.
 pub struct Server {
@@ -38,7 +38,7 @@ impl Server {
     /// Answers with `body` until dropped.
     pub(super) fn start(
         listener: TcpListener,
-        body: impl Fn() -> String + Send + Sync + 'static,
+        body: impl Fn(Format) -> String + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let (listener, stop) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
         let (accepting, stopped) = (Arc::clone(&listener), Arc::clone(&stop));
@@ -73,7 +73,7 @@ impl Drop for Server {
 
 fn receive<B>(client: TcpStream, from: SocketAddr, lobby: &Lobby, body: &Arc<B>)
 where
-    B: Fn() -> String + Send + Sync + 'static,
+    B: Fn(Format) -> String + Send + Sync + 'static,
 {
     let Ok(place) = lobby.enter(Peer::of(from.ip()), &client) else { return };
     let body = Arc::clone(body);
@@ -86,7 +86,7 @@ where
     let _ = std::thread::Builder::new().name("larder-metrics".to_owned()).spawn(serve);
 }
 
-fn answer(client: &TcpStream, body: &impl Fn() -> String) -> io::Result<()> {
+fn answer(client: &TcpStream, body: &impl Fn(Format) -> String) -> io::Result<()> {
     let head = read_head(Deadlined::new(client, BOUND))?;
     let head = String::from_utf8_lossy(&head);
     let mut words = head.lines().next().unwrap_or_default().split(' ');
@@ -97,13 +97,16 @@ fn answer(client: &TcpStream, body: &impl Fn() -> String) -> io::Result<()> {
         _ if !head.ends_with("\n\n") && !head.ends_with("\n\r\n") => {
             ("431 Request Header Fields Too Large", plain, "accepted: GET /metrics\n".to_owned())
         }
-        ("GET" | "HEAD", "/metrics") => ("200 OK", CONTENT, body()),
+        ("GET" | "HEAD", "/metrics") => {
+            let format = Format::accepted(&head);
+            ("200 OK", format.content(), body(format))
+        }
         ("GET" | "HEAD", _) => ("404 Not Found", plain, "accepted: /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", plain, "accepted: GET /metrics\n".to_owned()),
     };
     let length = text.len();
     let mut answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nVary: Accept\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
     );
     if method != "HEAD" {
         answer += &text;

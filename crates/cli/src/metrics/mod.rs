@@ -2,13 +2,15 @@
 //! `--metrics ADDR`: the counters of the volumes, for Prometheus.
 //!
 //! Purpose: each scrape takes one plain snapshot of every volume and renders it; [`table`] defines
-//! the metrics, [`http`] serves the text.
+//! the metrics, [`process`] those of the process, [`http`] serves the text in one of the formats of [`format`](mod@format).
 //!
 //! Invariants: a scrape asks the workers. Scrapes within [`FRESH`] share an answer, so that the number of clients does not
 //! matter to the workers. A volume that does not answer is `larder_up 0`
 //! and hides no other. Metrics and docs/metrics.md are the same list; a test holds them together.
 
+mod format;
 mod http;
+mod process;
 mod table;
 
 use std::net::TcpListener;
@@ -20,6 +22,7 @@ use larder_volume::{Cache, Stats, Status, VolumeError};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+use self::format::Format;
 use self::table::{Named, Of, Sample, Snapshot};
 
 pub use self::http::Server;
@@ -35,14 +38,15 @@ pub fn bind(address: &str) -> Result<TcpListener, VolumeError> {
 /// Serves the volumes' metrics until dropped.
 pub fn serve(listener: TcpListener, caches: Vec<Arc<Cache>>) -> Result<Server, VolumeError> {
     let last: Mutex<Option<(Instant, String)>> = Mutex::new(None);
-    let body = move || {
+    let body = move |format: Format| {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((at, text)) if at.elapsed() < FRESH => text.clone(),
+            Some((at, text)) if at.elapsed() < FRESH => format.of(text),
             _ => {
                 let text = text(&caches);
-                *last = Some((Instant::now(), text.clone()));
-                text
+                let answer = format.of(&text);
+                *last = Some((Instant::now(), text));
+                answer
             }
         }
     };

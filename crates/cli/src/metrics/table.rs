@@ -2,7 +2,7 @@
 //! Every metric: its name, what it is, and where in a snapshot it stands.
 //!
 //! Invariants: names end in their unit; counters are written with `_total` behind it, as the
-//! format wants. All have the label `volume`, except that of the build. Where several volumes share a cache, each metric is
+//! format wants. All have the label `volume`, except those of the build and of the process. Where several volumes share a cache, each metric is
 //! either that of a volume or that of the cache, under its name, so that no sum counts anything twice; only state and alarm are
 //! given for both.
 
@@ -12,6 +12,8 @@ use larder_volume::{Stats, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+
+use super::process;
 
 /// What a sample is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +201,7 @@ impl Collector for Snapshot {
         let help = "The program that serves";
         let mut build = encoder.encode_descriptor("larder_build", help, None, MetricType::Info)?;
         build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        process::encode(&mut encoder)?;
         let help = "1 when the volume is served and answers";
         let mut up = encoder.encode_descriptor("larder_up", help, None, MetricType::Gauge)?;
         for Named { name, sample, .. } in &self.0 {
