@@ -112,7 +112,11 @@ fn larder(words: &[&str], help: &Help) -> Option<String> {
             word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
         return is_name.then(|| format!("larder has no command {word}"));
     }
-    let flags = rest.iter().map(|w| w.trim_start_matches('[').trim_end_matches([']', ',', ';']));
+    // What comes after `--` is another command's.
+    let flags = rest
+        .iter()
+        .take_while(|w| **w != "--")
+        .map(|w| w.trim_start_matches('[').trim_end_matches([']', ',', ';']));
     let flags = flags.filter(|w| w.starts_with("--")).filter_map(|w| w.split('=').next());
     let mut unknown = flags.filter(|flag| *flag != "--help" && !has_flag(&known, flag));
     unknown.next().map(|flag| format!("larder {name} has no flag {flag}"))
@@ -169,6 +173,7 @@ mod tests {
         );
         let run = |words: &str| larder(&words.split(' ').collect::<Vec<_>>(), &help);
         assert_eq!(run("serve db.toml --state=x"), None);
+        assert_eq!(run("serve -- other --flag"), None);
         assert_eq!(run("serve --stat"), Some("larder serve has no flag --stat".into()));
         assert_eq!(run("trace info x --exact"), None);
         assert_eq!(run("trace KIND --exact"), None);

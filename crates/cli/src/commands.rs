@@ -10,9 +10,12 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use crate::check::CheckArgs;
 use crate::control::ControlArgs;
+use crate::heat::HeatCommand;
 #[cfg(feature = "lab")]
 use crate::lab::LabCommand;
 use crate::operate::{AttachArgs, BoundArgs};
+use crate::quiesce::QuiesceArgs;
+use crate::ranges::{RangesArgs, WarmArgs};
 use crate::serve::args::ServeArgs;
 use crate::serve::helper::COMMAND;
 use crate::serve::helper::process::HelperArgs;
@@ -61,6 +64,17 @@ pub enum Command {
     Detach(BoundArgs),
     /// Start caching on a flash device
     Attach(AttachArgs),
+    /// Count how much of a volume, of ranges of it or of files on it is on flash
+    Cached(RangesArgs),
+    /// Copy a volume, ranges of it or files on it to flash before clients read them
+    Warm(WarmArgs),
+    /// Remove a volume, ranges of it or files on it from flash, and write back what is dirty
+    Evict(RangesArgs),
+    /// Write the list of what a cache holds, and warm another cache from it
+    #[command(subcommand)]
+    Heat(HeatCommand),
+    /// Hold writes while a command takes a snapshot of the origin, which has everything then
+    Quiesce(QuiesceArgs),
     /// Compute the memory that a cache needs
     Size(SizeArgs),
     /// List the presets: each is five choices under a name

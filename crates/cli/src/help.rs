@@ -11,12 +11,17 @@ use crate::commands::Cli;
 pub const EXAMPLES_HEADING: &str = "Examples:";
 
 /// A heading of `larder --help` and the commands below it; the first command gives the group its example.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "check"]),
-    ("Operate a running server", &["status", "stats", "top", "flush", "detach", "attach"]),
+    (
+        "Operate a running server",
+        &[
+            "status", "stats", "top", "cached", "warm", "evict", "heat", "quiesce", "flush",
+            "detach", "attach",
+        ],
+    ),
     ("Size a cache", &["size", "presets", "advise"]),
-    ("Study", &["trace", "sim", "paper", "demo", "slow-dir"]),
-    ("Develop", &["torture", "bench"]),
+    ("Study and test", &["trace", "sim", "paper", "demo", "slow-dir", "torture", "bench"]),
 ];
 
 /// Examples by the name of the manual page.
@@ -33,6 +38,20 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("larder-status", &["larder status", "larder status --name db --json"]),
     ("larder-stats", &["larder stats --name db"]),
     ("larder-top", &["larder top", "larder top --once"]),
+    ("larder-cached", &["larder cached --all", "larder cached --file /srv/db/base/16384/2619"]),
+    (
+        "larder-warm",
+        &[
+            "larder warm --all",
+            "larder warm 10GiB+2GiB --pace 100MiB --bound 30m",
+            "larder warm --file /srv/db/orders",
+        ],
+    ),
+    ("larder-evict", &["larder evict --name db 10GiB+2GiB"]),
+    ("larder-heat", &["larder heat export db.heat"]),
+    ("larder-heat-export", &["larder heat export db.heat --name db"]),
+    ("larder-heat-import", &["larder heat import db.heat --pace 100MiB --bound 30m"]),
+    ("larder-quiesce", &["larder quiesce --name db -- lvcreate --snapshot --name db-monday vg/db"]),
     ("larder-flush", &["larder flush --bound 2m"]),
     ("larder-detach", &["larder detach --name db --bound 5m"]),
     (

@@ -6,6 +6,7 @@ mod choices;
 mod commands;
 mod control;
 mod exit;
+mod heat;
 mod help;
 #[cfg(feature = "lab")]
 mod lab;
@@ -15,6 +16,8 @@ mod notify;
 mod operate;
 mod out;
 mod presets;
+mod quiesce;
+mod ranges;
 mod serve;
 mod setting;
 mod size;
@@ -89,6 +92,11 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             operate::bounded(&args, |bound_seconds| Control::Detach { bound_seconds }, "detached")
         }
         Command::Attach(args) => operate::attach(&args),
+        Command::Cached(args) => ranges::cached(&args),
+        Command::Warm(args) => ranges::warm(&args),
+        Command::Evict(args) => ranges::evict(&args),
+        Command::Heat(command) => heat::heat(&command),
+        Command::Quiesce(args) => quiesce::quiesce(&args),
         Command::Size(args) => size::size(&args),
         Command::Presets { json } => presets::presets(json),
         Command::Trace(command) => trace::trace(&command),

@@ -26,7 +26,7 @@ pub struct BoundArgs {
 }
 
 /// A time limit, which the control socket transfers in seconds.
-fn whole_seconds(text: &str) -> Result<Nanos, String> {
+pub fn whole_seconds(text: &str) -> Result<Nanos, String> {
     match span(text)? {
         bound if bound > 0 && bound.is_multiple_of(1_000_000_000) => Ok(bound),
         _ => Err(format!("got '{text}', accepted whole seconds from 1s, as 30s or 2m")),
@@ -53,7 +53,7 @@ pub struct AttachArgs {
 }
 
 /// Sends a command and prints its answer.
-fn ask(args: &ControlArgs, command: &Command, show: impl Fn(&Value) -> String) -> Result<()> {
+pub fn ask(args: &ControlArgs, command: &Command, show: impl Fn(&Value) -> String) -> Result<()> {
     let path = args.socket()?;
     let progress = |text: &str| out::tell!("{text}");
     match client::ask(&path, command, progress) {

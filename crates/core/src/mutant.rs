@@ -120,6 +120,7 @@ pub const MUTANTS: &[Mutant] = &[
         "3",
         "single pages stay in their places after their unit got a slot of its own",
     ),
+    mutant("evicted-not-logged", "9", "a unit that a command evicts stays in the journal"),
     mutant(
         "single-leaves-unlogged",
         "9",

@@ -138,6 +138,17 @@ impl Shape {
         first as u32..end.min(self.units()) as u32
     }
 
+    /// The shard's own numbers of its units that a range of bytes touches, in their order.
+    pub(crate) fn units_touching(&self, bytes: &Range<u64>) -> impl Iterator<Item = u32> + use<> {
+        let stripe = self.stripe_bytes();
+        let (bytes, shape) = (bytes.clone(), *self);
+        let whole = bytes.start / stripe * stripe..bytes.end;
+        self.units_in(&whole).filter(move |unit| {
+            let at = shape.unit_offset(*unit);
+            at < bytes.end && at + shape.unit_bytes > bytes.start
+        })
+    }
+
     /// First byte on the volume of the shard's own unit number.
     #[must_use]
     pub fn unit_offset(&self, own: u32) -> u64 {

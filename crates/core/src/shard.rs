@@ -12,7 +12,9 @@ use std::rc::Rc;
 use crate::buf::Buf;
 pub use crate::cache::CacheStatus;
 use crate::cache::Current;
+pub use crate::cache::arrange::Arrangement;
 pub use crate::cache::detaching::Clear;
+pub use crate::cache::units::warmth::Warmth;
 use crate::cache::watch;
 use crate::config::{CacheSpec, Limits};
 use crate::context::Context;
@@ -261,6 +263,35 @@ impl Shard {
     /// A volume that left by a [`Clear`] may be cached again.
     pub fn join(&self, volume: u32) {
         self.current.join(volume);
+    }
+
+    /// Warms or evicts this shard's units of ranges of a volume, one after the other, and calls `done` at the end; it is dropped if the shard is.
+    pub fn arrange(
+        &self,
+        what: Arrangement,
+        ranges: Vec<Range<u64>>,
+        done: impl FnOnce(Result<(), Errno>) + 'static,
+    ) {
+        let current = Rc::clone(&self.current);
+        self.cx.exec.spawn(async move { done(current.arrange(what, ranges).await) });
+    }
+
+    /// Begins a list of ranges to warm: what earlier lists warmed may be evicted for it.
+    pub fn begin_list(&self) {
+        self.current.begin_list();
+    }
+
+    /// Bytes of this shard's part of a range that flash has, in whole pages.
+    #[must_use]
+    pub fn cached(&self, range: &Range<u64>) -> u64 {
+        self.current.cached(range)
+    }
+
+    /// What flash has in `most` slots from `first` on, 0 being the first one, and where to continue. It takes some microseconds for
+    /// each slot.
+    #[must_use]
+    pub fn heat(&self, first: u64, most: u32) -> (Vec<Warmth>, Option<u64>) {
+        self.current.heat(first, most)
     }
 
     /// Cancels the detach that a [`clear`](Self::clear) with `evict` prepared: changes of a page log no longer wait for it.

@@ -81,6 +81,11 @@ impl Volume {
         self.number
     }
 
+    /// Its place in the space of all volumes.
+    pub(crate) fn space(&self) -> &Range<u64> {
+        &self.part().range
+    }
+
     fn part(&self) -> &Part {
         &self.cache.parts[self.number as usize]
     }

@@ -29,7 +29,7 @@ impl Current {
     /// Clears a volume, until nothing further is requested or a device fails.
     async fn clear_volume(self: Rc<Self>, volume: u32) {
         let detaching = &self.detaching;
-        while detaching.updating.get() {
+        while detaching.moves_units() {
             self.cx.exec.sleep(MILLISECOND).await;
         }
         while let Some(step) = detaching.next(volume) {

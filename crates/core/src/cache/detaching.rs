@@ -38,6 +38,8 @@ pub(crate) enum Step {
 pub(crate) struct Detaching {
     /// An update is in progress; never at the same time as a clear.
     pub updating: Cell<bool>,
+    /// Commands that warm or evict units; none at the same time as a clear.
+    arranging: Cell<u32>,
     /// The clear of each volume.
     each: Vec<Clearing>,
     /// Whether changes wait, from the end of a clear on, for the detach of a page log.
@@ -48,6 +50,17 @@ pub(crate) struct Detaching {
     pub stopped: Cell<bool>,
     /// The volume stops.
     stops: Cell<bool>,
+}
+
+/// A command that warms or evicts units.
+pub(crate) struct Arranging<'a> {
+    of: &'a Detaching,
+}
+
+impl Drop for Arranging<'_> {
+    fn drop(&mut self) {
+        self.of.arranging.set(self.of.arranging.get() - 1);
+    }
 }
 
 /// The clear of a volume.
@@ -73,6 +86,7 @@ impl Detaching {
         };
         Self {
             updating: Cell::new(false),
+            arranging: Cell::new(0),
             each: (0..volumes).map(clearing).collect(),
             hold_back: Cell::new(false),
             leaving: Cell::new(false),
@@ -84,6 +98,20 @@ impl Detaching {
     /// Whether exchanges have ended.
     pub(crate) fn has_begun(&self) -> bool {
         self.is_clearing() || self.stopped.get()
+    }
+
+    /// A command may warm or evict units until the guard is dropped; `None` while a clear is in progress.
+    pub(crate) fn arranges(&self) -> Option<Arranging<'_>> {
+        if self.is_clearing() {
+            return None;
+        }
+        self.arranging.set(self.arranging.get() + 1);
+        Some(Arranging { of: self })
+    }
+
+    /// Whether an update or a command moves units.
+    pub(crate) fn moves_units(&self) -> bool {
+        self.updating.get() || self.arranging.get() > 0
     }
 
     /// The volume stops: no unit is exchanged from now on.

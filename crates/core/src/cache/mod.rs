@@ -9,13 +9,16 @@
 //! | pages in a log | `log/` |
 //! | a FLUSH | `flush.rs` |
 //! | origins that are overdue | `watch.rs` |
+//! | ranges that commands warm and evict; what flash has and how much it is read | `arrange.rs`; `heat.rs` |
 //! | steps before a detach of the flash or of a volume | `clear.rs`, `detaching.rs` |
 //!
 //! Invariant: the specification decides the kind of a shard's cache; without a device the shard is in pass-through.
 
+pub(crate) mod arrange;
 mod clear;
 pub(crate) mod detaching;
 mod flush;
+pub(crate) mod heat;
 pub(crate) mod in_flight;
 pub(crate) mod log;
 mod pass_through;
@@ -372,7 +375,7 @@ impl Current {
     /// Whether all state of the cache that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
         let is_behind = self.cx.origins.overdue.is_behind();
-        if self.detaching.updating.get() || self.detaching.is_clearing() || is_behind {
+        if self.detaching.moves_units() || self.detaching.is_clearing() || is_behind {
             return false;
         }
         match self.get() {

@@ -112,6 +112,12 @@ impl AdmissionChoice {
         matches!(self, Self::Periodic(_))
     }
 
+    /// Whether single pages of units are admitted.
+    #[must_use]
+    pub fn has_singles(&self) -> bool {
+        matches!(self, Self::Selective(SelectiveSettings { singles: Some(_), .. }))
+    }
+
     /// Bytes of memory that the directories of mixed slots may take, in a cache of so many slots.
     #[must_use]
     pub fn directories_most(&self, slots: u64, unit_bytes: u64) -> u64 {
@@ -380,6 +386,15 @@ impl Choices {
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         if self.write.log().is_some() { PAGE as u64 } else { self.unit_bytes }
+    }
+
+    /// Flash that a part of a unit takes, of `len` bytes, when a command warms it.
+    #[must_use]
+    pub fn warmed_bytes(&self, len: u64) -> u64 {
+        if self.admission.has_singles() && 2 * len < self.unit_bytes {
+            return len.next_multiple_of(PAGE as u64);
+        }
+        len.next_multiple_of(self.cached_bytes())
     }
 
     /// The settings of the page log, if there is one.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state of a log, its pages, and its failure.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::host::Host;
@@ -61,7 +61,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// The valid pages: page, first byte on flash, whether it is dirty.
     pub fn valid_pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
-        let positions = self.words.get(Mark::Tail)..self.words.get(Mark::Last);
+        self.valid_in(self.all_positions())
+    }
+
+    /// The positions that the log has.
+    pub fn all_positions(&self) -> Range<u64> {
+        self.words.get(Mark::Tail)..self.words.get(Mark::Last)
+    }
+
+    /// As [`valid_pages`](Self::valid_pages), at some positions.
+    pub fn valid_in(&self, positions: Range<u64>) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         positions.filter_map(|position| {
             let word = self.words.slot(self.log.slot(position));
             let valid = word & VALID != 0;

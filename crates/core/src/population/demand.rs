@@ -236,7 +236,15 @@ impl Population {
 
     /// How often a unit is read, by the policy's measure.
     pub(crate) fn frequency(&self, unit: u32) -> f64 {
-        self.workers().map_or(0.0, |workers| workers.frequency(unit))
+        match self {
+            Self::Workers(workers) => workers.frequency(unit),
+            Self::Exchange(policy) => policy
+                .borrow()
+                .factors()
+                .get(unit as usize)
+                .map_or(0.0, |factor| f64::from(*factor)),
+            Self::None | Self::Inline(_) => 0.0,
+        }
     }
 
     /// Whether a unit may displace another.
@@ -282,6 +290,11 @@ impl Population {
     /// Whether a write to a unit that is not resident admits it.
     pub(crate) fn admits_write(&self) -> bool {
         matches!(self, Self::Inline(policy) if policy.borrow().admits_write())
+    }
+
+    /// Whether a read that misses admits its unit at once.
+    pub(crate) fn admits_misses(&self) -> bool {
+        matches!(self, Self::Inline(_))
     }
 
     /// Wakes all workers.

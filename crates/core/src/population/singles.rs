@@ -93,6 +93,13 @@ impl Population {
         self.with_singles(|_, singles| if more { singles.opened() } else { singles.closed() });
     }
 
+    /// How often a mixed slot is read, by the policy's measure.
+    pub(crate) fn frequency_of_mixed(&self, slot: MixedSlot) -> f64 {
+        let measure =
+            |_: &Workers, singles: &mut Singles| singles.frequency(slot.opened_at, slot.hits);
+        self.with_singles(measure).unwrap_or(0.0)
+    }
+
     /// Reads of clients up to now.
     pub(crate) fn reads(&self) -> u64 {
         self.with_singles(|_, singles| singles.reads()).unwrap_or(0)

@@ -85,7 +85,7 @@ fn part(start: u32, end: u32, bytes: u64) -> Pages {
 }
 
 /// Copies the invalid pages of a part; `None` if a device fails or all its pages are valid.
-async fn populate_part<J: Journal>(
+pub(crate) async fn populate_part<J: Journal>(
     units: &UnitCache<J>,
     pin: &SlotPin,
     unit: u32,

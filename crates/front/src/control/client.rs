@@ -34,18 +34,37 @@ pub fn ask(
     command: &Command,
     mut progress: impl FnMut(&str),
 ) -> Result<Value, Failed> {
+    listen(path, command, |answer| {
+        if let Answer::Progress(text) = answer {
+            progress(&text);
+        }
+    })
+}
+
+/// As [`ask`]; `hear` receives all that comes before the result.
+///
+/// # Errors
+/// As for [`ask`].
+pub fn listen(path: &Path, command: &Command, hear: impl FnMut(Answer)) -> Result<Value, Failed> {
+    hear_all(path, &connect(path, command)?, hear)
+}
+
+/// Receives answers up to the result.
+pub(super) fn hear_all(
+    path: &Path,
+    stream: &UnixStream,
+    mut hear: impl FnMut(Answer),
+) -> Result<Value, Failed> {
     let at = path.display();
     let lost = |e: std::io::Error| {
         Failed::new(3, format!("{at}: the connection to the server failed: {e}"))
     };
-    let stream = connect(path, command)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(lost)?;
         match serde_json::from_str(&line) {
-            Ok(Answer::Progress(text)) => progress(&text),
-            Ok(Answer::Requests(_) | Answer::Recorded(_)) => {}
             Ok(Answer::Ok(value)) => return Ok(value),
             Ok(Answer::Error { code, message }) => return Err(Failed { code, message }),
+            Ok(other) => hear(other),
             Err(e) => {
                 return Err(Failed::new(
                     3,

@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use larder_core::format::Wishes;
 use larder_io::{DevSpec, Device, OpenError};
-use larder_volume::{Cache, FlashDevice, Volume, VolumeError};
+use larder_volume::{Cache, FlashDevice, Terms, Volume, VolumeError};
 use serde_json::{Value, json};
 
+use super::heat;
+use super::quiesce;
+use super::ranges::Ranges;
 use super::record;
 use super::wire::Command;
 
@@ -49,6 +52,17 @@ impl Target {
         }
     }
 
+    /// The volume.
+    fn volume(&self) -> Result<&Arc<Volume>, VolumeError> {
+        match self {
+            Self::Volume(volume) => Ok(volume),
+            Self::Cache(cache) => Err(VolumeError::Usage(format!(
+                "several volumes share this cache; accepted: --name with one of them: {}",
+                names(cache)
+            ))),
+        }
+    }
+
     /// Carries a command out.
     pub(super) fn execute(
         &self,
@@ -81,13 +95,22 @@ impl Target {
                 self.attach(Attach { flash, flash_bytes, format, sparse }, restricted)
             }
             Command::Join => self.join(),
-            Command::Record => match self {
-                Self::Volume(volume) => record::serve(stream, volume),
-                Self::Cache(cache) => Err(VolumeError::Usage(format!(
-                    "several volumes share this cache; accepted: --name with one of them: {}",
-                    names(cache)
-                ))),
-            },
+            Command::Cached { ranges } => Ranges::of(self.volume()?, &ranges)?.cached(),
+            Command::Warm { ranges, pace_bytes, bound_seconds, beside_bytes } => {
+                let bound = bound_seconds.map(bounded);
+                let terms = Terms { pace: pace_bytes, bound, beside: beside_bytes };
+                Ranges::of(self.volume()?, &ranges)?.warm(terms, stream, progress)
+            }
+            Command::Evict { ranges } => {
+                Ranges::of(self.volume()?, &ranges)?.evict(stream, progress)
+            }
+            Command::Quiesce { hold_seconds, bound_seconds } => quiesce::serve(
+                stream,
+                self.volume()?,
+                (bounded(hold_seconds), bounded(bound_seconds)),
+            ),
+            Command::Heat => heat::serve(stream, self.volume()?),
+            Command::Record => record::serve(stream, self.volume()?),
         }
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket, over which `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record` reach a
+//! The control socket, over which `larder status`, `stats`, `flush`, `detach`, `attach`, `cached`, `warm`, `evict` and `trace record`
+//! reach a
 //! serving process.
 //!
 //! This module is the server. [`wire`] has the messages, [`client`] the client, `commands.rs` carries them out, and [`record`]
@@ -14,6 +15,9 @@
 
 pub mod client;
 mod commands;
+mod heat;
+pub mod quiesce;
+mod ranges;
 pub mod record;
 pub mod wire;
 

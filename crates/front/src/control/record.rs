@@ -57,7 +57,7 @@ pub(super) fn serve(stream: &UnixStream, volume: &Volume) -> Result<Value, Volum
 }
 
 /// Whether the client closed its sending side or the connection.
-fn has_enough(stream: &UnixStream) -> bool {
+pub(super) fn has_enough(stream: &UnixStream) -> bool {
     let mut byte = [0];
     match recv(stream, &mut byte, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
         Ok((count, _)) => count == 0,
@@ -92,7 +92,7 @@ pub fn record(
                     Ok(Answer::Progress(_)) => Vec::new(),
                     Ok(Answer::Requests(requests)) => requests,
                     Ok(Answer::Recorded(end)) => return Ok(end),
-                    Ok(Answer::Ok(_)) => continue,
+                    Ok(Answer::Ok(_) | Answer::Held | Answer::Heat(_)) => continue,
                     Ok(Answer::Error { code, message }) => return Err(Failed { code, message }),
                     Err(e) => {
                         return Err(Failed::new(

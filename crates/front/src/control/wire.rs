@@ -15,7 +15,7 @@ use serde_json::Value;
 /// How long a client may take to send its request.
 pub const REQUEST_BOUND: Duration = Duration::from_secs(10);
 /// The longest request.
-pub const MOST_LINE: u64 = 64 << 10;
+pub const MOST_LINE: u64 = 4 << 20;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +47,53 @@ pub enum Command {
         #[serde(default)]
         sparse: bool,
     },
+    /// Count what flash has of these ranges.
+    Cached {
+        /// The ranges.
+        ranges: Vec<Extent>,
+    },
+    /// Copy these ranges to flash, in their order.
+    Warm {
+        /// The ranges.
+        ranges: Vec<Extent>,
+        /// Bytes per second at most.
+        #[serde(default)]
+        pace_bytes: Option<u64>,
+        /// When to end.
+        #[serde(default)]
+        bound_seconds: Option<u64>,
+        /// Warm only the first ranges, which fit beside what earlier commands of the same list took: their answer's `flash_bytes`.
+        #[serde(default)]
+        beside_bytes: Option<u64>,
+    },
+    /// Evict these ranges from flash.
+    Evict {
+        /// The ranges.
+        ranges: Vec<Extent>,
+    },
+    /// Hold writes, with everything on the origin, until this client closes its sending side.
+    Quiesce {
+        /// How long writes are held at most.
+        hold_seconds: u64,
+        /// The time limit until they are held.
+        bound_seconds: u64,
+    },
+    /// Send what flash has of the volume, and how much it is read.
+    Heat,
     /// Take a volume that left the cache it shares into it again.
     Join,
     /// Send the clients' requests until this client closes its sending side: see [`record`](super::record).
     Record,
+}
+
+/// A range of bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extent {
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
 }
 
 /// One line of an answer.
@@ -61,6 +104,10 @@ pub enum Answer {
     Progress(String),
     /// Requests of clients.
     Requests(Vec<Recorded>),
+    /// Writes are held.
+    Held,
+    /// What flash has: first byte, bytes, reads.
+    Heat(Vec<[u64; 3]>),
     /// The recording has ended.
     Recorded(End),
     /// Success.
@@ -91,7 +138,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, join or record")
     })
 }
 

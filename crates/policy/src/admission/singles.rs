@@ -123,8 +123,14 @@ impl Singles {
 
     /// One of the mixed slots was opened when there had been so many reads, and has had so many hits.
     pub fn judge(&mut self, opened_at: u64, hits: u32) {
+        self.price.add(self.frequency(opened_at, hits));
+    }
+
+    /// Hits per window of a mixed slot that was opened when there had been so many reads.
+    #[must_use]
+    pub fn frequency(&self, opened_at: u64, hits: u32) -> f64 {
         let age = self.reads.saturating_sub(opened_at).max(1);
-        self.price.add(per_window(f64::from(hits), age, self.slots));
+        per_window(f64::from(hits), age, self.slots)
     }
 
     fn price(&self) -> Option<f64> {

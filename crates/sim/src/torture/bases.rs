@@ -32,6 +32,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     any: false,
     plugs: 0.0,
     departs: 0.0,
+    arranges: 0.0,
     crashes: 3..6,
     bursts: false,
     rest: (40, 15),

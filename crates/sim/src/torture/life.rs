@@ -179,6 +179,14 @@ impl Life<'_> {
                 self.world.shards().iter().for_each(Shard::settle_journal);
                 Ok(())
             }
+            Step::Arrange(what, offset, len) => {
+                let range = offset..offset + len;
+                for shard in self.world.shards() {
+                    shard.begin_list();
+                    shard.arrange(what, vec![range.clone()], |_| ());
+                }
+                Ok(())
+            }
             Step::Flush => {
                 self.clear(false);
                 Ok(())

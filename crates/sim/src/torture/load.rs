@@ -7,6 +7,7 @@
 use larder_core::buf::SECTOR;
 use larder_core::exec::MILLISECOND;
 use larder_core::request::Kind;
+use larder_core::shard::Arrangement;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -79,6 +80,9 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
             let away = rng.random_bool(0.5);
             steps.push(if away { Step::Depart(volume) } else { Step::Return(volume) });
         }
+        if row.arranges > 0.0 && rng.random_bool(row.arranges) {
+            steps.push(aim.arrange(rng));
+        }
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
             steps.push(Step::Go(rng.random_range(1..6)));
@@ -147,6 +151,15 @@ impl Aim<'_> {
         let (first, count) = self.place((range.end - range.start) / SECTOR as u64, next, rng);
         self.next[volume as usize] = first + count;
         Step::Ask(kind, range.start + first * SECTOR as u64, count * SECTOR as u64)
+    }
+
+    /// Warms or evicts a few units.
+    fn arrange(&self, rng: &mut Pcg64Mcg) -> Step {
+        let what = if rng.random_bool(0.6) { Arrangement::Warm } else { Arrangement::Evict };
+        let range = self.setup.volumes.range(rng.random_range(0..self.setup.volumes.count()));
+        let first = rng.random_range(range.start..range.end) / SECTOR as u64 * SECTOR as u64;
+        let len = rng.random_range(1..=4) * self.setup.shape.unit_bytes;
+        Step::Arrange(what, first, len.min(range.end - first))
     }
 
     /// A place in a volume, in sectors.

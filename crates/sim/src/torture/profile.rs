@@ -45,6 +45,8 @@ pub struct Profile {
     pub plugs: f64,
     /// How probable it is, before a request, that a volume leaves the cache or joins it again.
     pub departs: f64,
+    /// How probable it is, before a request, that a range is warmed or evicted.
+    pub arranges: f64,
     /// Crashes.
     pub crashes: Range<u32>,
     /// Whether most crashes follow another at once.

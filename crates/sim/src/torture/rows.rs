@@ -403,6 +403,17 @@ pub const PROFILES: &[Profile] = &[
         ..OWN
     },
     Profile {
+        name: "ranges",
+        what: "ranges are warmed and evicted by commands",
+        takes: &[&JOURNALED, &EXTENDED, &WRITE_BACK, &SYNCED, &VOLATILE],
+        units: &[4 * KIB, 16 * KIB, 64 * KIB],
+        volumes: &[1, 1, 2],
+        percent: 4,
+        arranges: 0.05,
+        plugs: 0.003,
+        ..OWN
+    },
+    Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",
         takes: &[&JOURNALED, &JOURNALED, &VOLATILE, &EXTENDED],

@@ -6,6 +6,7 @@ use std::fmt;
 use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
 use larder_core::request::Kind;
+use larder_core::shard::Arrangement;
 
 /// A kind of crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub enum Step {
     Return(u32),
     /// The administrator attaches a flash device, where there is none: the last one, or else another.
     Attach(bool),
+    /// The administrator warms or evicts a range.
+    Arrange(Arrangement, u64, u64),
     /// The volume is about to stop: all of the cache's state is made durable.
     Settle,
 }
@@ -93,6 +96,11 @@ impl fmt::Display for Step {
             Self::Return(volume) => write!(f, "volume {volume} joins the cache again"),
             Self::Attach(true) => write!(f, "flash is attached again"),
             Self::Attach(false) => write!(f, "another flash is attached"),
+            Self::Arrange(what, offset, len) => {
+                let name = if what == Arrangement::Warm { "warmed" } else { "evicted" };
+                let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
+                write!(f, "{count} sectors from {first} are {name}")
+            }
             Self::Settle => write!(f, "all state is made durable"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
             Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | start, tasks, clear, seal | this one |
 //! | read, write, trim, zero, FLUSH | `paths.rs` |
+//! | pages that a command warms | `by_command.rs` |
 //! | one change of a page at a time | `holds.rs` |
 //! | changes past a log whose flash fails | `bypass.rs`, `ignored.rs` |
 //! | the shard as host of the log | `host.rs` |
@@ -15,6 +16,7 @@
 //! Invariants: a task that changes a page holds it; no task uses the origin's bytes of a page that the log has, or whose
 //! trim is in progress.
 
+mod by_command;
 mod bypass;
 mod holds;
 mod host;

@@ -30,7 +30,7 @@ use crate::pagelog::{Change, Got, Host, New};
 use crate::request::{Errno, Request};
 use crate::runs::Tag;
 
-const SIZE: u64 = PAGE as u64;
+pub(super) const SIZE: u64 = PAGE as u64;
 /// Retries of a trim that the origin failed after its tombstone.
 const RETRIES: u32 = 20;
 
@@ -41,7 +41,7 @@ pub(super) struct RequestSpan {
 }
 
 impl RequestSpan {
-    fn of(offset: u64, len: u64) -> Self {
+    pub(super) fn of(offset: u64, len: u64) -> Self {
         let end = offset + len;
         Self { bytes: offset..end, pages: offset / SIZE..end.div_ceil(SIZE) }
     }
@@ -72,7 +72,7 @@ impl RequestSpan {
 
 impl OpenLog {
     /// A page from the log; `passive`: counts as no access. A miss means that the origin has the current version.
-    async fn get(&self, page: u64, passive: bool) -> Result<Got, Errno> {
+    pub(super) async fn get(&self, page: u64, passive: bool) -> Result<Got, Errno> {
         loop {
             let got = match passive {
                 true => self.log.peek(page).await,
@@ -140,15 +140,24 @@ impl OpenLog {
         let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
         cx.reply(tag, Ok(()), Some(buf), hit);
         let entered = self.admit_clean(&*claim?, &span, copies).await;
-        cx.stats.add(|c| {
-            c.populations += entered;
-            c.population_bytes += entered * SIZE;
-        });
+        self.count_populated(entered);
         None
     }
 
+    pub(super) fn count_populated(&self, pages: u64) {
+        self.cx.stats.add(|c| {
+            c.populations += pages;
+            c.population_bytes += pages * SIZE;
+        });
+    }
+
     /// Admits clean pages, unless their claim conflicts; returns how many.
-    async fn admit_clean(&self, claim: &Claim, span: &RequestSpan, copies: Vec<(u64, Buf)>) -> u64 {
+    pub(super) async fn admit_clean(
+        &self,
+        claim: &Claim,
+        span: &RequestSpan,
+        copies: Vec<(u64, Buf)>,
+    ) -> u64 {
         let base = span.pages.start - u64::from(self.page_within(span.bytes.start));
         let claimed = |page: u64| {
             claim.conflicts().has((page - base) as u32) && !mutant::is_active("page-log-stale-fill")
@@ -469,7 +478,7 @@ impl OpenLog {
 }
 
 /// A whole page of a request's buffer.
-fn whole(span: &RequestSpan, page: u64, buf: &[u8]) -> Buf {
+pub(super) fn whole(span: &RequestSpan, page: u64, buf: &[u8]) -> Buf {
     let mut bytes = Buf::zeroed(PAGE);
     let (at, part) = (span.at(page), span.part(page));
     bytes[part.clone()].copy_from_slice(&buf[at..at + part.len()]);

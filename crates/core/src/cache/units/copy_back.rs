@@ -30,6 +30,8 @@ use crate::volumes::VolumeSet;
 /// Bytes and number of the units that a clear cleans with one flush of the origin, while their clients wait.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH: u64 = 64;
+/// Attempts to evict units that clients use, each of which takes as long as the gate's patience.
+const MOST_TRIES: u32 = 10;
 /// Writes of the origin at the same time, where no pace is kept.
 pub(super) const TOGETHER: usize = 16;
 
@@ -314,15 +316,20 @@ impl WriteBack {
         result
     }
 
+    /// Units that are cleared together.
+    fn batch(&self) -> usize {
+        let cx = &self.units.cx;
+        let batch_bytes = BATCH_BYTES / u64::from(cx.origins.volumes.count());
+        (batch_bytes / cx.shape.unit_bytes).clamp(1, BATCH) as usize
+    }
+
     async fn clear_units(
         &self,
         units: &Range<u32>,
         evict: bool,
         ends: &dyn Fn() -> bool,
     ) -> Result<(), Errno> {
-        let (table, cx) = (&self.units.table, &self.units.cx);
-        let batch_bytes = BATCH_BYTES / u64::from(cx.origins.volumes.count());
-        let batch = (batch_bytes / cx.shape.unit_bytes).clamp(1, BATCH) as usize;
+        let (table, batch) = (&self.units.table, self.batch());
         let (mut next, mut result) = (0, Ok(()));
         while next < table.slots() {
             if ends() {
@@ -333,29 +340,59 @@ impl WriteBack {
                 false => self.dirty_slots_of(units, next, batch),
             };
             let Some(last) = slots.last().copied() else { break };
-            if cx.origins.of_unit(units.start).is_overdue() {
-                return Err(Errno::ETIMEDOUT);
-            }
-            let held: BTreeMap<u32, u32> =
-                slots.into_iter().filter_map(|slot| Some((slot, table.unit_of(slot)?))).collect();
-            let shut = self.gate.shut(held.values().copied().collect(), PATIENCE, &cx.exec).await;
-            // A client is inside for longer: the other clients continue, then this batch is retried.
-            if shut.is_none() {
-                cx.exec.sleep(MILLISECOND).await;
-                continue;
-            }
-            next = last + 1;
-            // Before they were shut, a miss may have exchanged some.
-            let is_same = |(slot, unit): &(u32, u32)| table.unit_of(*slot) == Some(*unit);
-            let slots: Vec<u32> = held.into_iter().filter(is_same).map(|(slot, _)| slot).collect();
-            let done = self.clear_batch(units.start, (slots, shut), evict).await;
-            // What is lost on flash concerns no other unit.
-            match done {
-                Err(errno) if !self.slots.writes.has_any_lost() => return Err(errno),
-                done => result = result.and(done),
+            if let Some(done) = self.clear_slots(units.start, slots, evict).await {
+                next = last + 1;
+                result = result.and(done?);
             }
         }
         result
+    }
+
+    /// Clears some slots of a volume, whose unit this is; `None` while a client is inside one of them for long: others continue,
+    /// then the caller tries again. What is lost on flash concerns no other unit: it is the inner error.
+    async fn clear_slots(
+        &self,
+        unit: u32,
+        slots: Vec<u32>,
+        evict: bool,
+    ) -> Option<Result<Result<(), Errno>, Errno>> {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        if cx.origins.of_unit(unit).is_overdue() {
+            return Some(Err(Errno::ETIMEDOUT));
+        }
+        let held: BTreeMap<u32, u32> =
+            slots.into_iter().filter_map(|slot| Some((slot, table.unit_of(slot)?))).collect();
+        let shut = self.gate.shut(held.values().copied().collect(), PATIENCE, &cx.exec).await;
+        if shut.is_none() {
+            cx.exec.sleep(MILLISECOND).await;
+            return None;
+        }
+        // Before they were shut, a miss may have exchanged some.
+        let is_same = |(slot, unit): &(u32, u32)| table.unit_of(*slot) == Some(*unit);
+        let slots: Vec<u32> = held.into_iter().filter(is_same).map(|(slot, _)| slot).collect();
+        match self.clear_batch(unit, (slots, shut), evict).await {
+            Err(errno) if !self.slots.writes.has_any_lost() => Some(Err(errno)),
+            done => Some(Ok(done)),
+        }
+    }
+
+    /// Copies the dirty data of some units to the origin, and evicts them.
+    ///
+    /// # Errors
+    /// Of a device, or clients use one of the units for too long (`ETIMEDOUT`).
+    pub(crate) async fn remove_units(&self, units: Range<u32>) -> Result<(), Errno> {
+        let (mut next, mut result, mut tries) = (units.start, Ok(()), 0);
+        let batch = self.batch() as u32;
+        while next < units.end {
+            let some = next..units.end.min(next.saturating_add(batch));
+            let slots = some.clone().filter_map(|unit| self.units.table.slot_of(unit)).collect();
+            match self.clear_slots(units.start, slots, true).await {
+                Some(done) => (next, tries, result) = (some.end, 0, result.and(done?)),
+                None if tries == MOST_TRIES => return Err(Errno::ETIMEDOUT),
+                None => tries += 1,
+            }
+        }
+        result.and(self.evictions_end().await)
     }
 
     /// Clears slots of a volume, whose unit this is, while their units are shut. If its origin is overdue they stay shut, and are

@@ -63,7 +63,7 @@ impl<J: Journal> UnitCache<J> {
     }
 
     /// Waits until recovery finds nothing of what was evicted.
-    async fn all_dropped(&self) -> Result<(), Errno> {
+    pub(super) async fn all_dropped(&self) -> Result<(), Errno> {
         match &self.journal {
             Some(journal) if !mutant::is_active("left-before-durable") => {
                 journal.base().mapping.all_dropped().await.map_err(|_| Errno::EIO)

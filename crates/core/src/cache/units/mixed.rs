@@ -381,6 +381,11 @@ impl MixedSlots {
         Some(number)
     }
 
+    /// What is known of a mixed slot.
+    pub(super) fn known(&self, directory: u32) -> MixedSlot {
+        self.directories[directory as usize].state()
+    }
+
     /// One of the slots that are full, in turn.
     pub(super) fn sample(&mut self) -> Option<MixedSlot> {
         let full = self.order.len().saturating_sub(1);

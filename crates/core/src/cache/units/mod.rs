@@ -13,8 +13,10 @@
 //! | dirty data copied to the origin: by exchanges and clears; by the syncer, and what it learns | `copy_back.rs`; `syncer.rs`, `sync_task.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
+//! | units that a command warms or evicts | `by_command.rs`, `warmth.rs` |
 //! | shares of volumes, and volumes without slots; a volume that leaves a clean cache | `shares.rs`, `volume_slots.rs`; `leave.rs` |
 
+mod by_command;
 pub(crate) mod clean;
 mod clean_writes;
 mod copy_back;
@@ -37,5 +39,6 @@ pub(crate) mod unit_cache;
 mod validity;
 mod volume_slots;
 pub(crate) mod warm;
+pub(crate) mod warmth;
 pub(crate) mod write_back;
 pub(crate) mod writes;

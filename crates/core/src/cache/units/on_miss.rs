@@ -121,6 +121,22 @@ impl WriteBack {
         self.change_inside(pass, place, kind, buf).await
     }
 
+    /// Admits a unit that no client reads.
+    pub(super) async fn admit(&self, unit: u32) {
+        let cx = &self.units.cx;
+        let (offset, pages) = (cx.shape.unit_offset(unit), 0..cx.shape.pages_of(unit));
+        let len = cx.shape.unit_bytes.min(cx.shape.origin_bytes - offset);
+        let place = Place { unit, within: 0, offset, len, pages };
+        if !self.may_admit(&place) || self.units.table.slot_of(unit).is_some() {
+            return;
+        }
+        let claim = cx.claims.claim(u64::from(unit), place.pages.clone());
+        let buf = Buf::with_len(len as usize);
+        if let Ok(data) = cx.origins.read(Use::Population, offset, len, buf).await {
+            self.admit_read(&place, data, claim).await;
+        }
+    }
+
     /// Admits what a read returned.
     async fn admit_read(&self, place: &Place, data: Buf, claim: Rc<Claim>) {
         let cx = &self.units.cx;

@@ -18,7 +18,7 @@ pub(crate) enum Logged {
 }
 
 /// Slots that one search for a cold unit passes.
-const SEARCHED: u32 = 64;
+pub(super) const SEARCHED: u32 = 64;
 
 impl Table {
     /// Consecutive places for pages of a unit that has no slot: those that they have, or new ones in the open slot. `None`
@@ -44,7 +44,7 @@ impl Table {
     }
 
     /// The slot of the unit with the lowest frequency among the next slots, unless pinned, and its frequency.
-    pub(crate) fn coldest(&self, frequency: impl Fn(u32) -> f64) -> Option<(u32, f64)> {
+    pub(crate) fn coldest(&self, frequency: impl Fn(u32, u32) -> f64) -> Option<(u32, f64)> {
         let mut entries = self.entries.borrow_mut();
         let slots = entries.slots.len() as u32;
         let from = entries.cold_hand;
@@ -53,7 +53,7 @@ impl Table {
         let units = next.filter_map(|slot| {
             let unit = entries.unit_in(slot).filter(|_| !entries.is_pinned(slot))?;
             let unit = Some(unit).filter(|unit| entries.shares.may_lose(*unit))?;
-            Some((slot, frequency(unit)))
+            Some((slot, frequency(slot, unit)))
         });
         units.min_by(|a, b| a.1.total_cmp(&b.1))
     }
@@ -121,6 +121,25 @@ impl Table {
         let entries = self.entries.borrow();
         let slots = 0..entries.slots.len() as u32;
         slots.filter(|slot| entries.slots[*slot as usize].bits == MIXED).collect()
+    }
+
+    /// What is known of a slot, if it is mixed.
+    pub(crate) fn mixed_in(&self, slot: u32) -> Option<MixedSlot> {
+        let entries = self.entries.borrow();
+        match entries.slots[slot as usize] {
+            Slot { bits: MIXED, owner, .. } => Some(entries.mixed.known(owner)),
+            _ => None,
+        }
+    }
+
+    /// The valid pages of a slot, each run with its unit: single pages, or pages of the one that it holds.
+    pub(crate) fn valid_runs(&self, slot: u32) -> Vec<(u32, Pages)> {
+        let runs = self.entries.borrow().valid_runs(slot);
+        let present = |(unit, pages): (u32, Pages)| {
+            let end = pages.end.min(self.shape.pages_of(unit));
+            (pages.start < end).then_some((unit, pages.start..end))
+        };
+        runs.into_iter().filter_map(present).collect()
     }
 
     /// The mixed slot to recycle next.

@@ -16,6 +16,7 @@ use larder_policy::balance::{Balance, BalanceSettings, MOST_BYTES};
 use super::extended::OpenReads;
 use super::mixed::MixedSlot;
 use super::table::{Evicted, SlotPin, Table};
+use super::warmth::Warmed;
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::context::Context;
@@ -51,6 +52,7 @@ pub(crate) struct UnitCache<J> {
     balance: Option<RefCell<Balance>>,
     /// Units that are being populated.
     populating: RefCell<Vec<u32>>,
+    pub(super) warmed: Warmed,
 }
 
 /// Offset on the device of byte `within` of the unit that a pin belongs to. The slots of all shards are interleaved.
@@ -82,7 +84,8 @@ impl<J: Journal> UnitCache<J> {
         let populating = RefCell::default();
         let extended = OpenReads::default();
         let balance = balance.map(|settings| RefCell::new(Balance::new(settings)));
-        Self { cx: Rc::clone(cx), table, flash, journal, extended, plan, balance, populating }
+        let (cx, warmed) = (Rc::clone(cx), Warmed::default());
+        Self { cx, table, flash, journal, extended, plan, balance, populating, warmed }
     }
 
     /// Whether a unit is being populated.
@@ -199,7 +202,7 @@ impl<J: Journal> UnitCache<J> {
         let has_room = match population.mixes(due, table.sample_mixed(), free) {
             Growth::Free => true,
             Growth::Displaces => {
-                let coldest = table.coldest(|owner| population.frequency(owner));
+                let coldest = table.coldest(|_, owner| population.frequency(owner));
                 let victim = coldest.filter(|(_, read)| population.single_displaces(*read));
                 self.evicted(victim.and_then(|(slot, _)| table.evict_slot(slot)))
                     || self.recycle(due)
@@ -213,7 +216,7 @@ impl<J: Journal> UnitCache<J> {
     }
 
     /// Frees a mixed slot; returns whether it did.
-    fn recycle(&self, due: Option<MixedSlot>) -> bool {
+    pub(super) fn recycle(&self, due: Option<MixedSlot>) -> bool {
         let recycled = self.evicted(due.and_then(|due| self.table.evict_slot(due.slot)));
         if recycled {
             self.cx.population.mixed(false);

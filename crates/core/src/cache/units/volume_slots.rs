@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use super::table::{Hold, Table};
+use super::table::{Hold, NONE, Table};
+use crate::pages::Pages;
 
 impl Table {
     /// From now on these units of a volume get no slot and no place in a mixed slot.
@@ -21,6 +22,33 @@ impl Table {
     /// Takes single pages of these units out of their places, at most so many; returns whether there may be more.
     pub(crate) fn remove_singles(&self, units: &Range<u32>, most: usize) -> bool {
         self.entries.borrow_mut().mixed.remove_units(units, most)
+    }
+
+    /// Takes the single pages of a unit out of their places.
+    pub(super) fn remove_pages(&self, unit: u32) {
+        let pages = self.shape.pages_of(unit);
+        self.entries.borrow_mut().mixed.remove_all(unit, 0..pages);
+    }
+
+    /// Whether a unit without a slot would get a free one.
+    pub(super) fn has_room(&self, unit: u32) -> bool {
+        let entries = self.entries.borrow();
+        let is_free = |set: u32| entries.free.get(set as usize).is_some_and(|slot| *slot != NONE);
+        let free = entries.slots.len() as u32 - entries.used;
+        is_free(entries.set_of(unit)) && entries.shares.may_insert(unit, free)
+    }
+
+    /// How many of these pages of a unit are valid.
+    pub(crate) fn valid_in(&self, unit: u32, pages: &Pages) -> u64 {
+        let entries = self.entries.borrow();
+        match entries.slot_of(unit) {
+            Some(slot) => entries.valid_in(slot, pages),
+            None if entries.mixed.is_empty() => 0,
+            None => {
+                let is_valid = |page: &u32| entries.mixed.peek(unit, &(*page..page + 1)).is_some();
+                pages.clone().filter(is_valid).count() as u64
+            }
+        }
     }
 
     /// These units of a volume may have slots again.

@@ -4,6 +4,7 @@
 use super::directory::Single;
 use super::table::{EMPTY, Entries, FREE, FULL, MIXED, NONE, Slot, Table};
 use super::validity;
+use crate::pages::Pages;
 
 /// The recovered state contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +120,45 @@ impl Entries {
             EMPTY | FREE | MIXED => 0,
             bits => validity::count(self.partial.get(bits), 0..self.unit_pages),
         }
+    }
+
+    /// How many of these pages are valid in a slot that holds their unit.
+    pub(super) fn valid_in(&self, slot: u32, pages: &Pages) -> u64 {
+        match self.slots[slot as usize].bits {
+            FULL => pages.len() as u64,
+            EMPTY | FREE | MIXED => 0,
+            bits => validity::count(self.partial.get(bits), pages.clone()),
+        }
+    }
+
+    /// The valid pages of a slot, each run with its unit.
+    pub(super) fn valid_runs(&self, slot: u32) -> Vec<(u32, Pages)> {
+        let Slot { owner, bits, .. } = self.slots[slot as usize];
+        let pages: Vec<(u32, u32)> = match bits {
+            FREE | EMPTY => return Vec::new(),
+            FULL => return vec![(owner, 0..self.unit_pages)],
+            MIXED => {
+                let singles = self.mixed.pages_in(owner, 0..self.unit_pages).enumerate();
+                let valid = singles.filter(|(place, single)| {
+                    let place = *place as u32;
+                    single.is_there() && self.mixed.all_valid(owner, place..place + 1)
+                });
+                valid.map(|(_, single)| (single.unit, single.page)).collect()
+            }
+            bits => {
+                let words = self.partial.get(bits);
+                let valid = |page: &u32| validity::all_set(words, *page..page + 1);
+                (0..self.unit_pages).filter(valid).map(|page| (owner, page)).collect()
+            }
+        };
+        let mut runs: Vec<(u32, Pages)> = Vec::new();
+        for (unit, page) in pages {
+            match runs.last_mut().filter(|run| run.0 == unit && run.1.end == page) {
+                Some(run) => run.1.end += 1,
+                None => runs.push((unit, page..page + 1)),
+            }
+        }
+        runs
     }
 
     /// Makes exactly these pages valid in a slot that has no valid page.

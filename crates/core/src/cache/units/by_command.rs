@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Units that a command warms or evicts (`cache/arrange.rs`), and what slots have (`cache/heat.rs`).
+//!
+//! A unit that is warmed gets a slot whatever the population prefers: the replacement policy frees one if none is free, and if
+//! it frees none, the mixed slot that is due or a unit that is read little; but none that was warmed from the same list. Under write-back it comes in as its policy admits units: by an exchange, or as a
+//! read that misses.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use larder_policy::admission::Swap;
+
+use super::clean::Clean;
+use super::exchanges::Exchanges as _;
+use super::singles::SEARCHED;
+use super::unit_cache::UnitCache;
+use super::warmth::Warmth;
+use super::write_back::WriteBack;
+use crate::buf::PAGE;
+use crate::exec::{MILLISECOND, Nanos, SECOND};
+use crate::journal::Journal;
+use crate::mutant;
+use crate::pages::Pages;
+use crate::population::step::{Pacing, populate, populate_part};
+use crate::request::Errno;
+
+/// Single pages that are copied together.
+const RUN: u32 = 16;
+/// How long an eviction waits for clients that use a unit.
+const PATIENCE: Nanos = SECOND;
+
+impl Clean {
+    /// Copies a unit to flash, or a few of its pages.
+    pub(crate) async fn warm(self: Rc<Self>, unit: u32, pages: Pages) {
+        let units = &self.units;
+        let few = 2 * (pages.len() as u32) < units.cx.shape.pages_of(unit);
+        if units.is_valid(unit, &pages) || !units.flash.usable() {
+            return;
+        }
+        if few && units.table.slot_of(unit).is_none() && units.cx.population.has_singles() {
+            return self.warm_pages(unit, pages).await;
+        }
+        if units.makes_room(unit) {
+            populate(units, unit, Pacing::Paced).await;
+            units.was_warmed(unit);
+        }
+    }
+
+    /// Copies single pages to mixed slots.
+    async fn warm_pages(&self, unit: u32, pages: Pages) {
+        let (units, cx) = (&self.units, &self.units.cx);
+        let pace = &cx.origins.of_unit(unit).pace;
+        for first in pages.clone().step_by(RUN as usize) {
+            let run = first..pages.end.min(first + RUN);
+            if units.is_valid(unit, &run) || units.is_populating(unit) {
+                continue;
+            }
+            pace.begin_step(&cx.exec).await;
+            let began = cx.exec.now();
+            let pin = match units.table.slot_of(unit) {
+                Some(_) => units.table.resident(unit),
+                None => units.places_for(unit, &run),
+            };
+            if let Some(pin) = pin {
+                let _ = populate_part(units, &pin, unit, run).await;
+            }
+            pace.end_step(&cx.exec, began, None);
+        }
+    }
+
+    /// Evicts these units and their single pages.
+    ///
+    /// # Errors
+    /// A record cannot be written, or a client uses one of them for too long (`ETIMEDOUT`).
+    pub(crate) async fn remove_units(&self, units: Range<u32>) -> Result<(), Errno> {
+        let (cx, deadline) = (&self.units.cx, self.units.cx.exec.now() + PATIENCE);
+        let mut left: Vec<u32> = units.collect();
+        loop {
+            left.retain(|unit| !self.units.remove(*unit));
+            self.units.log_left();
+            let dropped = self.units.all_dropped().await;
+            if left.is_empty() || self.units.flash.closed() {
+                return dropped;
+            }
+            dropped?;
+            if cx.exec.now() > deadline {
+                return Err(Errno::ETIMEDOUT);
+            }
+            cx.exec.sleep(MILLISECOND).await;
+        }
+    }
+}
+
+impl WriteBack {
+    /// Copies a unit to flash.
+    pub(crate) async fn warm(self: Rc<Self>, unit: u32) {
+        let (table, population) = (&self.units.table, &self.units.cx.population);
+        if self.units.is_valid(unit, &(0..self.units.cx.shape.pages_of(unit))) {
+            return;
+        }
+        if population.admits_misses() {
+            self.admit(unit).await;
+            return self.units.was_warmed(unit);
+        }
+        let outgoing = match table.has_room(unit) {
+            true => None,
+            false => self.units.victim(unit).or_else(|| self.units.coldest()),
+        };
+        if outgoing.is_none() && !table.has_room(unit) {
+            return;
+        }
+        let units = Rc::clone(&self);
+        self.exchange(Swap { incoming: unit, outgoing }).await;
+        units.units.was_warmed(unit);
+    }
+}
+
+impl<J: Journal> UnitCache<J> {
+    /// Whether flash has all of these pages of a unit.
+    fn is_valid(&self, unit: u32, pages: &Pages) -> bool {
+        self.table.valid_in(unit, pages) == pages.len() as u64
+    }
+
+    /// Frees a slot for a unit, if it has none and none is free; returns whether there is one.
+    fn makes_room(&self, unit: u32) -> bool {
+        let table = &self.table;
+        if table.is_closed(unit) {
+            return false;
+        }
+        if table.slot_of(unit).is_some() || table.has_room(unit) {
+            return true;
+        }
+        let may_take = |slot: &u32| table.may_take(unit, table.unit_of(*slot));
+        let coldest = || self.coldest().filter(may_take).and_then(|slot| table.evict_slot(slot));
+        let freed = self.evicted(self.victim(unit).and_then(|slot| table.evict_slot(slot)))
+            || self.recycle(table.due_mixed())
+            || self.evicted(coldest());
+        freed && table.has_room(unit)
+    }
+
+    /// The slot of a unit that is read little, where no replacement policy chooses one.
+    fn coldest(&self) -> Option<u32> {
+        let frequency = |slot: u32, unit: u32| match self.warmed.has(slot) {
+            true => f64::INFINITY,
+            false => self.cx.population.frequency(unit),
+        };
+        let searches = 0..self.table.slots().div_ceil(SEARCHED);
+        let mut found = searches.filter_map(|_| self.table.coldest(frequency));
+        found.find_map(|(slot, frequency)| frequency.is_finite().then_some(slot))
+    }
+
+    /// The slot that the replacement policy evicts for a unit that is warmed.
+    fn victim(&self, unit: u32) -> Option<u32> {
+        self.table.victim_for(unit, &|slot, _| !self.warmed.has(slot))
+    }
+
+    fn was_warmed(&self, unit: u32) {
+        if let Some(slot) = self.table.slot_of(unit) {
+            self.warmed.set(slot, self.table.slots());
+        }
+    }
+
+    /// Begins a list of ranges: what was warmed before may be evicted for it.
+    pub(crate) fn begin_list(&self) {
+        self.warmed.clear();
+    }
+
+    /// Evicts a unit and its single pages; returns whether flash has nothing of it.
+    fn remove(&self, unit: u32) -> bool {
+        self.table.remove_pages(unit);
+        match self.table.slot_of(unit) {
+            Some(slot) if mutant::is_active("evicted-not-logged") => {
+                self.table.evict_slot(slot).is_some()
+            }
+            Some(slot) => self.evicted(self.table.evict_slot(slot)),
+            None => true,
+        }
+    }
+
+    /// What these slots have.
+    pub(crate) fn heat(&self, slots: Range<u32>) -> Vec<Warmth> {
+        let (shape, page) = (&self.cx.shape, PAGE as u64);
+        let mut parts = Vec::new();
+        for slot in slots.start..slots.end.min(self.table.slots()) {
+            let mixed = self.table.mixed_in(slot);
+            for (unit, pages) in self.table.valid_runs(slot) {
+                let reads = match mixed {
+                    Some(mixed) => self.cx.population.frequency_of_mixed(mixed),
+                    None => self.cx.population.frequency(unit),
+                };
+                let offset = shape.unit_offset(unit) + u64::from(pages.start) * page;
+                let len = (pages.len() as u64 * page).min(shape.origin_bytes - offset);
+                parts.push(Warmth { offset, len, reads: reads as u32 });
+            }
+        }
+        parts
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Commands for ranges of a volume: what of them is cached, warm them, evict them.
+//!
+//! Invariant: a command whose client has gone ends soon; what it did stays done.
+
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_io::rough_size;
+use larder_volume::{Ranged, Terms, Volume, VolumeError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+
+use super::wire::Extent;
+
+/// How often progress is reported.
+const TELL: Duration = Duration::from_secs(1);
+
+/// Ranges of a volume.
+pub(super) struct Ranges<'a> {
+    volume: &'a Arc<Volume>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl<'a> Ranges<'a> {
+    pub fn of(volume: &'a Arc<Volume>, extents: &[Extent]) -> Result<Self, VolumeError> {
+        let range = |extent: &Extent| {
+            let end = extent.offset.checked_add(extent.length).ok_or_else(|| {
+                let Extent { offset, length } = extent;
+                VolumeError::Usage(format!("{offset}+{length}: beyond the largest offset"))
+            })?;
+            Ok(extent.offset..end)
+        };
+        Ok(Self { volume, ranges: extents.iter().map(range).collect::<Result<_, VolumeError>>()? })
+    }
+
+    pub fn cached(&self) -> Result<Value, VolumeError> {
+        self.volume.cached(&self.ranges).map(value)
+    }
+
+    pub fn warm(
+        &self,
+        terms: Terms,
+        stream: &UnixStream,
+        tell: impl FnMut(String),
+    ) -> Result<Value, VolumeError> {
+        let mut follow = Follow::new("warm", stream, tell);
+        let mut progress = |done, all| follow.goes_on(done, all);
+        self.volume.warm(&self.ranges, terms, &mut progress).map(value)
+    }
+
+    pub fn evict(
+        &self,
+        stream: &UnixStream,
+        tell: impl FnMut(String),
+    ) -> Result<Value, VolumeError> {
+        let mut follow = Follow::new("evict", stream, tell);
+        let mut progress = |done, all| follow.goes_on(done, all);
+        self.volume.evict(&self.ranges, &mut progress).map(value)
+    }
+}
+
+fn value(ranged: Ranged) -> Value {
+    let Ranged { range_bytes, flash_bytes, passed_bytes, cached_bytes } = ranged;
+    json!({
+        "range_bytes": range_bytes,
+        "flash_bytes": flash_bytes,
+        "passed_bytes": passed_bytes,
+        "cached_bytes": cached_bytes,
+    })
+}
+
+/// Reports progress to the client of a command, and notices that it has gone.
+struct Follow<'a, T> {
+    what: &'static str,
+    stream: &'a UnixStream,
+    tell: T,
+    began: Instant,
+    told: Instant,
+}
+
+impl<'a, T: FnMut(String)> Follow<'a, T> {
+    fn new(what: &'static str, stream: &'a UnixStream, tell: T) -> Self {
+        let began = Instant::now();
+        Self { what, stream, tell, began, told: began }
+    }
+
+    fn goes_on(&mut self, done: u64, all: u64) -> bool {
+        if self.told.elapsed() >= TELL {
+            self.told = Instant::now();
+            let rate = done as f64 / self.began.elapsed().as_secs_f64().max(1e-9);
+            let (done, all, rate) = (rough_size(done), rough_size(all), rough_size(rate as u64));
+            (self.tell)(format!("{}: {done} of {all}, {rate}/s", self.what));
+        }
+        !self.has_gone()
+    }
+
+    /// Whether the client has closed the connection. One that only ends its sending side has not.
+    fn has_gone(&self) -> bool {
+        let mut fds = [PollFd::new(self.stream, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
+    }
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranges of a volume that a command warms, evicts, or asks about.
+//!
+//! Ranges are handled one after the other, up to [`WINDOW`] bytes at a time, in the order in which they are given: the
+//! first ones are the most wanted. In between the pace is kept, progress is reported, and the command may end. What was
+//! done stays done.
+//!
+//! Invariants: nothing is warmed that does not fit on flash with all else of the same command, in the units or pages that it takes
+//! there. A window that has begun ends by itself, also if the command has ended before it.
+//!
+//! What is done is the cache's (`core/src/cache/arrange.rs`); a kind that cannot do it refuses.
+
+use std::ops::Range;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use larder_core::request::Errno;
+use larder_core::shard::Arrangement;
+
+use super::cache::lock;
+use super::error::VolumeError;
+use super::volume::Volume;
+use super::worker::{Message, Worker};
+
+/// Bytes that are handled at a time.
+const WINDOW: u64 = 32 << 20;
+/// A window takes about so long where a pace is set.
+const PACED: Duration = Duration::from_millis(250);
+/// The smallest window of a pace.
+const LEAST: u64 = 1 << 20;
+/// How often a command that waits checks whether it may continue.
+const LOOK: Duration = Duration::from_millis(100);
+/// Ranges that are handled at a time.
+const TOGETHER: usize = 1024;
+
+/// How a command treats its ranges.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// Bytes per second at most.
+    pub pace: Option<u64>,
+    /// The time after which it ends.
+    pub bound: Option<Duration>,
+    /// Flash that earlier commands of the same list took: only the first ranges are warmed, which fit beside them. Without it
+    /// ranges that do not fit are refused.
+    pub beside: Option<u64>,
+}
+
+/// What a command did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranged {
+    /// Bytes of the ranges; of those that fit, if others are left out.
+    pub range_bytes: u64,
+    /// Flash that they take in whole units or pages, with that of earlier commands of the same list.
+    pub flash_bytes: u64,
+    /// Those that were passed before the command ended: all of them, unless its time was over.
+    pub passed_bytes: u64,
+    /// Bytes of the ranges that flash has.
+    pub cached_bytes: u64,
+}
+
+/// Called with the bytes that are done, and all of them; returns whether to continue.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+impl Volume {
+    /// Bytes of these ranges that flash has.
+    ///
+    /// # Errors
+    /// A range ends behind the volume; a worker does not answer.
+    pub fn cached(&self, ranges: &[Range<u64>]) -> Result<Ranged, VolumeError> {
+        let range_bytes = self.check(ranges)?;
+        let (_, flash_bytes) = self.fitting(ranges, 0, u64::MAX);
+        let mut cached_bytes = 0;
+        for some in batches(ranges, WINDOW) {
+            cached_bytes += self.cached_in(&some)?;
+        }
+        Ok(Ranged { range_bytes, flash_bytes, passed_bytes: range_bytes, cached_bytes })
+    }
+
+    /// Copies these ranges to flash, extended to whole units.
+    ///
+    /// # Errors
+    /// As for [`cached`](Self::cached); no flash is in use, the ranges have more bytes than it, the command was abandoned, or a
+    /// device fails.
+    pub fn warm(
+        &self,
+        ranges: &[Range<u64>],
+        terms: Terms,
+        progress: Progress<'_>,
+    ) -> Result<Ranged, VolumeError> {
+        self.check_present()?;
+        self.check(ranges)?;
+        let flash = self.flash_bytes()?;
+        let (fitting, taken) = self.fitting(ranges, terms.beside.unwrap_or(0), flash);
+        let left_out = ranges.len() - fitting;
+        if left_out > 0 && terms.beside.is_none() {
+            return Err(VolumeError::Refused(format!(
+                "the ranges do not fit on flash, which caches {flash} bytes in units of {}; accepted: ranges of fewer units",
+                self.cache().config().choices.cached_bytes()
+            )));
+        }
+        if terms.beside.is_none_or(|taken| taken == 0) {
+            self.cache().ask(|worker| worker.shard.begin_list())?;
+        }
+        let warmed = self.pass(Arrangement::Warm, &ranges[..fitting], terms, progress)?;
+        Ok(Ranged { flash_bytes: taken, ..warmed })
+    }
+
+    /// How many of these ranges fit on so many bytes of flash, of which some are taken; and what is taken with them.
+    fn fitting(&self, ranges: &[Range<u64>], taken: u64, flash: u64) -> (usize, u64) {
+        let choices = &self.cache().config().choices;
+        let unit = choices.unit_bytes;
+        let (mut taken, mut whole) = (taken, None);
+        for (n, range) in ranges.iter().enumerate() {
+            let range = self.placed(range);
+            let (first, last) = (range.start / unit, (range.end - 1) / unit);
+            let part = |at: u64| {
+                let start = range.start.max(at * unit);
+                choices.warmed_bytes(range.end.min((at + 1) * unit) - start)
+            };
+            let mut bytes = if whole == Some(first) { 0 } else { part(first) };
+            if last > first {
+                bytes += (last - first - 1) * choices.warmed_bytes(unit) + part(last);
+            }
+            if taken.saturating_add(bytes) > flash {
+                return (n, taken);
+            }
+            taken += bytes;
+            whole = (part(last) >= unit).then_some(last);
+        }
+        (ranges.len(), taken)
+    }
+
+    /// Evicts these ranges from flash, extended to whole units. Dirty data is copied to the origin before.
+    ///
+    /// # Errors
+    /// As for [`warm`](Self::warm).
+    pub fn evict(
+        &self,
+        ranges: &[Range<u64>],
+        progress: Progress<'_>,
+    ) -> Result<Ranged, VolumeError> {
+        self.check_present()?;
+        self.check(ranges)?;
+        self.flash_bytes()?;
+        self.pass(Arrangement::Evict, ranges, Terms::default(), progress)
+    }
+
+    /// Handles all ranges.
+    fn pass(
+        &self,
+        what: Arrangement,
+        ranges: &[Range<u64>],
+        terms: Terms,
+        progress: Progress<'_>,
+    ) -> Result<Ranged, VolumeError> {
+        let began = Instant::now();
+        let range_bytes = ranges.iter().map(length).sum();
+        let paced = |pace: u64| (pace as f64 * PACED.as_secs_f64()) as u64;
+        let window = terms.pace.map_or(WINDOW, |pace| paced(pace).clamp(LEAST, WINDOW));
+        let mut passed_bytes = 0;
+        for some in batches(ranges, window) {
+            let due = terms.pace.map_or(Duration::ZERO, |pace| {
+                Duration::from_secs_f64(passed_bytes as f64 / pace.max(1) as f64)
+            });
+            // Whether the command continues.
+            let mut goes_on = || match progress(passed_bytes, range_bytes) {
+                true => Ok(terms.bound.is_none_or(|bound| began.elapsed() < bound)),
+                false => Err(VolumeError::Refused("abandoned by its client".to_owned())),
+            };
+            while let Some(early) =
+                due.checked_sub(began.elapsed()).filter(|early| !early.is_zero())
+            {
+                if !goes_on()? {
+                    break;
+                }
+                std::thread::sleep(early.min(LOOK));
+            }
+            if !goes_on()? || !self.arrange(what, &some, &mut goes_on)? {
+                break;
+            }
+            passed_bytes += some.iter().map(length).sum::<u64>();
+        }
+        let Ranged { cached_bytes, .. } = self.cached(ranges)?;
+        Ok(Ranged { range_bytes, passed_bytes, cached_bytes, ..Ranged::default() })
+    }
+
+    /// The bytes of ranges that lie on the volume.
+    fn check(&self, ranges: &[Range<u64>]) -> Result<u64, VolumeError> {
+        let size = self.space().end - self.space().start;
+        for range in ranges {
+            if range.is_empty() || range.end > size {
+                return Err(VolumeError::Usage(format!(
+                    "{}+{}: not a range of the volume; accepted: a length, and an end up to {size}",
+                    range.start,
+                    range.end.saturating_sub(range.start)
+                )));
+            }
+        }
+        Ok(ranges.iter().map(length).sum())
+    }
+
+    /// Bytes that the flash caches, of all volumes.
+    fn flash_bytes(&self) -> Result<u64, VolumeError> {
+        let (state, cache) = (lock(&self.cache().state), self.cache());
+        if state.outside.contains(&self.number()) {
+            let why = format!("volume '{}' has left its cache", self.name());
+            return Err(VolumeError::Refused(format!("{why}; accepted: after larder attach")));
+        }
+        let attached = state.attached.as_ref().map(|attached| attached.flash.plan.slots());
+        let slots = attached.ok_or_else(|| {
+            VolumeError::Refused(
+                "no flash device is attached; accepted: after larder attach".into(),
+            )
+        })?;
+        Ok(slots * cache.config().choices.cached_bytes())
+    }
+
+    fn cached_in(&self, some: &[Range<u64>]) -> Result<u64, VolumeError> {
+        let ranges: Vec<Range<u64>> = some.iter().map(|range| self.placed(range)).collect();
+        let cached = self.cache().ask(move |worker| {
+            ranges.iter().map(|range| worker.shard.cached(range)).sum::<u64>()
+        })?;
+        Ok(cached.into_iter().sum::<u64>().min(some.iter().map(length).sum()))
+    }
+
+    /// A range of the volume in the space of all volumes.
+    fn placed(&self, range: &Range<u64>) -> Range<u64> {
+        let start = self.space().start;
+        start + range.start..start + range.end
+    }
+
+    /// Each worker does it with its units; returns whether it was done before the command ended.
+    fn arrange(
+        &self,
+        what: Arrangement,
+        some: &[Range<u64>],
+        goes_on: &mut dyn FnMut() -> Result<bool, VolumeError>,
+    ) -> Result<bool, VolumeError> {
+        let (done, ended) = channel();
+        let ranges: Vec<Range<u64>> = some.iter().map(|range| self.placed(range)).collect();
+        for mailbox in self.cache().mailboxes.iter() {
+            let (done, ranges) = (done.clone(), ranges.clone());
+            let run = move |worker: &mut Worker| {
+                worker.shard.arrange(what, ranges, move |result| {
+                    let _ = done.send(result);
+                });
+            };
+            mailbox.post(Message::Run(Box::new(run)));
+        }
+        drop(done);
+        let mut result = Ok(());
+        let mut left = self.cache().mailboxes.len();
+        while left > 0 {
+            match ended.recv_timeout(LOOK) {
+                Ok(one) => (left, result) = (left - 1, result.and(one)),
+                Err(RecvTimeoutError::Timeout) if goes_on()? => {}
+                Err(RecvTimeoutError::Timeout) => return Ok(false),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(VolumeError::Refused("the server is stopping".to_owned()));
+                }
+            }
+        }
+        result.map(|()| true).map_err(|errno| self.failed(what, errno))
+    }
+
+    /// Why ranges could not be handled.
+    fn failed(&self, what: Arrangement, errno: Errno) -> VolumeError {
+        let refused = |why: &str| VolumeError::Refused(why.to_owned());
+        match (errno, what) {
+            (Errno::ENODEV, _) => refused("the flash device is out of use"),
+            (Errno::ECANCELED, _) => refused("a detach or stop has begun"),
+            (Errno::EOPNOTSUPP, Arrangement::Warm) => refused(
+                "warm: this cache admits only what is written; accepted: a cache that admits reads",
+            ),
+            (Errno::EOPNOTSUPP, Arrangement::Evict) => refused(
+                "evict: pages leave a page log in the order in which they were appended; accepted: detach",
+            ),
+            (Errno::ETIMEDOUT, _) => {
+                let why = "clients or a device keep units of the range busy; repeat the command";
+                VolumeError::TooSlow(why.to_owned())
+            }
+            (errno, _) => {
+                let device = self.origin().name().to_owned();
+                VolumeError::Device { device, doing: "handling a range", errno }
+            }
+        }
+    }
+}
+
+fn length(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// The ranges in their order, cut at multiples of so many bytes.
+fn windows(ranges: &[Range<u64>], bytes: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+    ranges.iter().flat_map(move |range| {
+        let first = range.start / bytes;
+        (first..range.end.div_ceil(bytes))
+            .map(move |window| range.start.max(window * bytes)..range.end.min((window + 1) * bytes))
+    })
+}
+
+/// The same, some at a time: up to so many bytes together.
+fn batches(ranges: &[Range<u64>], bytes: u64) -> impl Iterator<Item = Vec<Range<u64>>> + '_ {
+    let mut all = windows(ranges, bytes).peekable();
+    std::iter::from_fn(move || {
+        let (mut some, mut sum) = (vec![all.next()?], 0);
+        while let Some(next) = all.peek() {
+            sum += some.last().map_or(0, length);
+            if sum + length(next) > bytes || some.len() == TOGETHER {
+                break;
+            }
+            some.extend(all.next());
+        }
+        Some(some)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_cover_each_range_once_in_order() {
+        let ranges = [5..25, 100..110, 30..40];
+        let found: Vec<_> = windows(&ranges, 10).collect();
+        assert_eq!(found, [5..10, 10..20, 20..25, 100..110, 30..40]);
+        assert_eq!(windows(&[], 10).count(), 0);
+    }
+
+    #[test]
+    fn batches_hold_as_many_bytes_as_they_may() {
+        let ranges = [5..25, 100..103, 104..107, 30..40];
+        let text: Vec<_> = batches(&ranges, 10).map(|some| format!("{some:?}")).collect();
+        assert_eq!(text, ["[5..10]", "[10..20]", "[20..25, 100..103]", "[104..107]", "[30..40]"]);
+        let small: Vec<Range<u64>> = (0..2000).map(|n| 2 * n..2 * n + 1).collect();
+        assert_eq!(
+            batches(&small, 1 << 20).map(|some| some.len()).collect::<Vec<_>>(),
+            [1024, 976]
+        );
+    }
+}
