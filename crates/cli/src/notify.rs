@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports the state of the process to the service manager: ready, stopping, and a line of status.
+//! Reports the state of the process to the service manager: ready, stopping, a line of status, and that it
+//! lives.
 //!
 //! The protocol is one datagram of `KEY=VALUE` lines to the socket that `NOTIFY_SOCKET` names; see
 //! sd_notify(3). Without that variable nothing is sent.
@@ -21,6 +22,14 @@ pub fn notify(state: &str, status: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let text = format!("{state}\nSTATUS={status}\n");
     if let Err(e) = send(&path, text.trim_start().as_bytes()) {
+        tracing::debug!("the service manager cannot be notified: {e}");
+    }
+}
+
+/// Answers the service manager's watchdog, if there is one.
+pub fn ping() {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(e) = send(&path, b"WATCHDOG=1\n") {
         tracing::debug!("the service manager cannot be notified: {e}");
     }
 }

@@ -301,14 +301,16 @@ fn the_service_manager_is_told() {
     let words = place.serve(&["--origin", "mem:8MiB", "--name", "db"]);
     let mut child = larder(&words)
         .env("NOTIFY_SOCKET", place.path("notify"))
+        .env("WATCHDOG_USEC", "400000")
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     assert_eq!(heard(), "READY=1\nSTATUS=serving 'db'\n");
     assert!(place.path("nbd").exists(), "it is ready when clients can come");
+    assert_eq!((heard(), heard()), ("WATCHDOG=1\n".to_owned(), "WATCHDOG=1\n".to_owned()));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(heard().starts_with("STOPPING=1\nSTATUS="));
+    load::eventually("it stops", || heard().starts_with("STOPPING=1\nSTATUS="));
     assert!(child.wait().unwrap().success());
     // Without a listener, or with an invalid path, the server serves all the same.
     for path in [place.word("nothing"), "@".to_owned(), "x".repeat(300)] {

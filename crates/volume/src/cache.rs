@@ -264,6 +264,12 @@ impl Cache {
             .collect()
     }
 
+    /// Whether each worker answers, within 10 s.
+    #[must_use]
+    pub fn workers_answer(&self) -> bool {
+        self.ask(|_| ()).is_ok()
+    }
+
     /// Waits until no write of a client is in flight that has no pass.
     ///
     /// # Errors

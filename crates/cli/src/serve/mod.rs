@@ -21,6 +21,7 @@ mod run;
 mod served;
 mod signals;
 mod system_calls;
+mod watchdog;
 
 use std::sync::Arc;
 
@@ -77,6 +78,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     larder_io::process::guard_write_path();
     doors.tell();
     notify(READY, &run::serving(&served));
+    watchdog::start(served.iter().map(|s| Arc::clone(&s.cache)).collect());
     run::until_stopped(&served, doors, &helper, &signals)
 }
 
