@@ -270,13 +270,13 @@ impl Cache {
         self.ask(|_| ()).is_ok()
     }
 
-    /// Waits until no write of a client is in flight that has no pass.
+    /// Waits until no write of a volume's clients is in flight that has no pass.
     ///
     /// # Errors
-    /// When a worker does not answer, or the origin does not answer writes.
-    pub(crate) fn end_loose_writes(&self) -> Result<(), VolumeError> {
-        let deadline = Instant::now() + ANSWER_BOUND;
-        while self.ask(|w| w.loose_writes())?.iter().sum::<u64>() > 0 {
+    /// When a worker does not answer, or the origin does not answer writes within `bound`.
+    pub(crate) fn end_loose_writes(&self, volume: u32, bound: Duration) -> Result<(), VolumeError> {
+        let deadline = Instant::now() + bound;
+        while self.ask(move |w| w.loose_writes(volume))?.iter().sum::<u64>() > 0 {
             if Instant::now() > deadline {
                 return Err(VolumeError::TooSlow("the origin does not answer writes".to_owned()));
             }

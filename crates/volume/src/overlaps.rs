@@ -16,7 +16,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use slab::Slab;
 
@@ -37,12 +39,21 @@ impl Claim {
 
 type Job = Box<dyn FnOnce(Pass) + Send>;
 
+/// One that waits.
+struct Waiting {
+    claim: Claim,
+    job: Job,
+    ticket: u64,
+}
+
 #[derive(Default)]
 struct Table {
     held: Slab<Claim>,
     /// Exclusive ones among those held.
     exclusive: usize,
-    waiting: VecDeque<(Claim, Job)>,
+    waiting: VecDeque<Waiting>,
+    /// Of the next one that waits.
+    ticket: u64,
 }
 
 impl Table {
@@ -52,12 +63,25 @@ impl Table {
             return true;
         }
         let held = self.held.iter().any(|(_, other)| other.excludes(claim));
-        !held && !self.waiting.iter().take(before).any(|(other, _)| other.excludes(claim))
+        !held && !self.waiting.iter().take(before).any(|other| other.claim.excludes(claim))
     }
 
     fn hold(&mut self, claim: Claim) -> usize {
         self.exclusive += usize::from(claim.exclusive);
         self.held.insert(claim)
+    }
+
+    /// Holds what waits and is free now; returns the jobs that may begin.
+    fn begin(&mut self) -> Vec<(usize, Job)> {
+        let (mut free, mut i) = (Vec::new(), 0);
+        while let Some(Waiting { claim, .. }) = self.waiting.get(i) {
+            if !self.is_free(claim, i) {
+                i += 1;
+            } else if let Some(Waiting { claim, job, .. }) = self.waiting.remove(i) {
+                free.push((self.hold(claim), job));
+            }
+        }
+        free
     }
 }
 
@@ -113,45 +137,68 @@ impl Overlaps {
         exclusive: bool,
         job: impl FnOnce(Pass) + Send + 'static,
     ) {
-        let claim = Claim { range, exclusive };
+        self.enter_or_wait(Claim { range, exclusive }, Box::new(job));
+    }
+
+    /// Takes a range alone, if it is free within `bound`. Until then ranges that overlap it wait behind it; if it fails, they continue.
+    pub fn take(&self, range: Range<u64>, bound: Duration) -> Option<Pass> {
+        let (sender, receiver) = channel();
+        // A pass that comes too late is dropped.
+        let job = Box::new(move |pass| drop(sender.send(pass)));
+        let ticket = self.enter_or_wait(Claim { range, exclusive: true }, job);
+        if let Ok(pass) = receiver.recv_timeout(bound) {
+            return Some(pass);
+        }
+        ticket.into_iter().for_each(|ticket| self.give_up(ticket));
+        receiver.try_recv().ok()
+    }
+
+    /// The ticket of one that waits.
+    fn enter_or_wait(&self, claim: Claim, job: Job) -> Option<u64> {
         let mut table = self.lock();
         let waiting = table.waiting.len();
         if !table.is_free(&claim, waiting) {
-            return table.waiting.push_back((claim, Box::new(job)));
+            let ticket = table.ticket;
+            table.ticket += 1;
+            table.waiting.push_back(Waiting { claim, job, ticket });
+            return Some(ticket);
         }
         let number = table.hold(claim);
         drop(table);
         job(Pass { overlaps: self.clone(), number });
+        None
     }
 
-    /// Releases a range; returns the jobs that may begin.
-    fn leave(&self, number: usize) -> Vec<(usize, Job)> {
+    /// Ends a wait, if it has not ended by itself.
+    fn give_up(&self, ticket: u64) {
         let mut table = self.lock();
-        let claim = table.held.remove(number);
-        table.exclusive -= usize::from(claim.exclusive);
-        let (mut free, mut i) = (Vec::new(), 0);
-        while let Some((claim, _)) = table.waiting.get(i) {
-            if !table.is_free(claim, i) {
-                i += 1;
-            } else if let Some((claim, job)) = table.waiting.remove(i) {
-                free.push((table.hold(claim), job));
-            }
+        table.waiting.retain(|one| one.ticket != ticket);
+        let free = table.begin();
+        drop(table);
+        self.run(free);
+    }
+
+    fn run(&self, free: Vec<(usize, Job)>) {
+        for (number, job) in free {
+            job(Pass { overlaps: self.clone(), number });
         }
-        free
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        for (number, job) in self.overlaps.leave(self.number) {
-            job(Pass { overlaps: self.overlaps.clone(), number });
-        }
+        let mut table = self.overlaps.lock();
+        let claim = table.held.remove(self.number);
+        table.exclusive -= usize::from(claim.exclusive);
+        let free = table.begin();
+        drop(table);
+        self.overlaps.run(free);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::Receiver;
 
     use super::*;
 
@@ -190,5 +237,26 @@ mod tests {
         assert!(late.try_recv().is_err());
         drop(part);
         assert!(late.try_recv().is_ok());
+    }
+
+    #[test]
+    fn one_that_gives_up_blocks_nobody() {
+        let overlaps = Overlaps::default();
+        let first = enter(&overlaps, 0..4096, false).try_recv().unwrap();
+        let late = std::thread::scope(|scope| {
+            let taking = scope.spawn(|| overlaps.take(0..1 << 20, Duration::from_secs(1)));
+            while overlaps.lock().waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            let late = enter(&overlaps, 4096..8192, false);
+            assert!(late.try_recv().is_err(), "it waits behind the one that waits");
+            assert!(taking.join().unwrap().is_none());
+            late.try_recv().unwrap()
+        });
+        drop((first, late));
+        let all = overlaps.take(0..1 << 20, Duration::ZERO).unwrap();
+        assert!(overlaps.try_enter(&(0..4096)).is_none());
+        drop(all);
+        assert!(overlaps.try_enter(&(0..4096)).is_some());
     }
 }

@@ -3,11 +3,11 @@
 //!
 //! Dirty data is copied to the origin and the origin is flushed; then writes, trims and zeroings of clients wait, those before them
 //! end, and what they left dirty is copied and flushed too. From then until the [`Quiet`] is dropped the origin has exactly what
-//! was acknowledged. Reads are answered meanwhile; a FLUSH is too.
+//! was acknowledged. Reads are answered meanwhile, and so is FLUSH.
 //!
-//! Invariant: a hold ends with its guard. Who takes it bounds it: clients of a file system wait for their writes.
+//! Invariants: a hold ends with its guard, whose owner bounds it: clients of a file system wait for their writes. If it is not reached,
+//! nothing is held.
 
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::error::VolumeError;
@@ -28,12 +28,10 @@ impl Volume {
         let deadline = Instant::now() + bound;
         let left = || deadline.saturating_duration_since(Instant::now());
         // Most of the work, while clients still write.
-        self.flush(bound)?;
-        self.begin_overlaps()?;
-        let (sender, receiver) = channel();
+        self.flush(left())?;
+        self.begin_overlaps(left())?;
         let whole = 0..self.space().end - self.space().start;
-        self.overlaps().enter(whole, true, move |pass| drop(sender.send(pass)));
-        let pass = receiver.recv_timeout(left()).map_err(|_| {
+        let pass = self.overlaps().take(whole, left()).ok_or_else(|| {
             let why = "writes of clients did not end";
             VolumeError::TooSlow(format!("{why} within {} s; nothing is held", bound.as_secs()))
         })?;

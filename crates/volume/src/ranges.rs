@@ -6,7 +6,7 @@
 //! done stays done.
 //!
 //! Invariants: nothing is warmed that does not fit on flash with all else of the same command, in the units or pages that it takes
-//! there. A window that has begun ends by itself, also if the command has ended before it.
+//! there, unless a share of a volume or a set leaves less. A window that has begun ends by itself, even if the command ended first.
 //!
 //! What is done is the cache's (`core/src/cache/arrange.rs`); a kind that cannot do it refuses.
 
@@ -65,7 +65,7 @@ impl Volume {
     /// Bytes of these ranges that flash has.
     ///
     /// # Errors
-    /// A range ends behind the volume; a worker does not answer.
+    /// A range ends beyond the volume; a worker does not answer.
     pub fn cached(&self, ranges: &[Range<u64>]) -> Result<Ranged, VolumeError> {
         let range_bytes = self.check(ranges)?;
         let (_, flash_bytes) = self.fitting(ranges, 0, u64::MAX);
@@ -154,7 +154,7 @@ impl Volume {
         progress: Progress<'_>,
     ) -> Result<Ranged, VolumeError> {
         let began = Instant::now();
-        let range_bytes = ranges.iter().map(length).sum();
+        let range_bytes = total(ranges);
         let paced = |pace: u64| (pace as f64 * PACED.as_secs_f64()) as u64;
         let window = terms.pace.map_or(WINDOW, |pace| paced(pace).clamp(LEAST, WINDOW));
         let mut passed_bytes = 0;
@@ -178,7 +178,7 @@ impl Volume {
             if !goes_on()? || !self.arrange(what, &some, &mut goes_on)? {
                 break;
             }
-            passed_bytes += some.iter().map(length).sum::<u64>();
+            passed_bytes = passed_bytes.saturating_add(total(&some));
         }
         let Ranged { cached_bytes, .. } = self.cached(ranges)?;
         Ok(Ranged { range_bytes, passed_bytes, cached_bytes, ..Ranged::default() })
@@ -196,7 +196,7 @@ impl Volume {
                 )));
             }
         }
-        Ok(ranges.iter().map(length).sum())
+        Ok(total(ranges))
     }
 
     /// Bytes that the flash caches, of all volumes.
@@ -220,7 +220,7 @@ impl Volume {
         let cached = self.cache().ask(move |worker| {
             ranges.iter().map(|range| worker.shard.cached(range)).sum::<u64>()
         })?;
-        Ok(cached.into_iter().sum::<u64>().min(some.iter().map(length).sum()))
+        Ok(cached.into_iter().sum::<u64>().min(total(some)))
     }
 
     /// A range of the volume in the space of all volumes.
@@ -289,6 +289,11 @@ impl Volume {
 
 fn length(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
+}
+
+/// The bytes of ranges, which may overlap.
+fn total(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().fold(0, |sum, range| sum.saturating_add(length(range)))
 }
 
 /// The ranges in their order, cut at multiples of so many bytes.

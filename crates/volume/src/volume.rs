@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind};
@@ -133,8 +133,9 @@ impl Volume {
     /// When a device fails, or it is not done within `bound`.
     pub fn flush(&self, bound: Duration) -> Result<(), VolumeError> {
         self.check_present()?;
+        let deadline = Instant::now() + bound;
         self.cache.clear(Clear { volume: Some(self.number), evict: false }, bound)?;
-        self.flush_origin(bound)
+        self.flush_origin(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Whether its origin was there at the start.
@@ -164,10 +165,10 @@ impl Volume {
     /// finished.
     ///
     /// # Errors
-    /// When a worker does not answer, or the origin does not answer writes.
-    pub fn begin_overlaps(&self) -> Result<(), VolumeError> {
+    /// When a worker does not answer, or the origin does not answer writes within `bound`.
+    pub fn begin_overlaps(&self, bound: Duration) -> Result<(), VolumeError> {
         self.part().overlaps.begin();
-        self.cache.end_loose_writes()
+        self.cache.end_loose_writes(self.number, bound)
     }
 
     /// The order of overlapping writes.

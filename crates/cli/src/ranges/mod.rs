@@ -104,7 +104,7 @@ pub fn evict(args: &RangesArgs) -> Result<()> {
     ask(&args.control, &Command::Evict { ranges }, |value| {
         let left = match bytes(value, "cached_bytes") {
             0 => String::new(),
-            left => format!("; {} came back meanwhile", rough_size(left)),
+            left => format!("; {} cached again", rough_size(left)),
         };
         format!("evicted: {}{left}", rough_size(bytes(value, "range_bytes")))
     })

@@ -43,7 +43,7 @@ pub(super) fn serve(
     drop(quiet);
     let seconds = held.elapsed().as_secs_f64();
     if expired {
-        tracing::warn!("volume '{}': the hold of writes ended after its time", volume.name());
+        tracing::warn!("volume '{}': the hold of writes reached its time limit", volume.name());
     } else {
         tracing::info!("volume '{}': writes were held for {seconds:.3} s", volume.name());
     }

@@ -45,6 +45,8 @@ use crate::nbd::export::Export;
 
 /// The file's name in a directory when the export has none.
 pub const DEFAULT_NAME: &str = "volume";
+/// How long writes that began before the volume was a file may take.
+const WRITES_BOUND: Duration = Duration::from_secs(10);
 /// Time between two attempts to unmount a file system in use.
 const POLL: Duration = Duration::from_millis(20);
 /// The most reader threads: a reader only passes requests on, so a few keep up with all workers.
@@ -73,7 +75,7 @@ impl FuseDoor {
         export: &Export,
         mounter: &Arc<dyn Mounter>,
     ) -> Result<Self, VolumeError> {
-        volume.begin_overlaps()?;
+        volume.begin_overlaps(WRITES_BOUND)?;
         let mounted = mounter.mount(path)?;
         let (gate, file) = Self::serve(mounted, volume, export).map_err(|what| {
             let _ = mounter.detach(path);

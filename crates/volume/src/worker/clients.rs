@@ -155,7 +155,7 @@ impl Worker {
                 });
             }
             What::Io(kind) => {
-                self.loose += u64::from(writes(kind));
+                self.loose[client.volume as usize] += u64::from(writes(kind));
                 let caller = Caller::Client { client, ticket, pass: None };
                 self.open_request(caller, (kind, false), offset, len, bufs);
             }

@@ -143,8 +143,8 @@ pub(crate) struct Worker {
     volumes: Volumes,
     parts: Arc<[Part]>,
     flush_shards: bool,
-    /// Writes of clients in flight that have no pass.
-    loose: u64,
+    /// Writes of clients in flight that have no pass, by volume.
+    loose: Vec<u64>,
     reports: Sender<Report>,
     /// Requests in flight.
     desk: Desk<Opened>,
@@ -201,10 +201,10 @@ impl Worker {
             shape,
             mailboxes,
             tallies: vec![Tally::default(); parts.len()],
+            loose: vec![0; parts.len()],
             volumes,
             parts,
             flush_shards,
-            loose: 0,
             reports,
             desk: Desk::default(),
             tap: None,
@@ -368,7 +368,7 @@ impl Worker {
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
             Caller::Client { client, ticket, pass } => {
-                self.loose -= u64::from(pass.is_none() && writes(finished.kind));
+                self.loose[volume as usize] -= u64::from(pass.is_none() && writes(finished.kind));
                 drop(pass);
                 if let Some(source) = self.touch(client) {
                     source.reply(ticket, finished.result, finished.bufs);
@@ -468,9 +468,9 @@ impl Worker {
         self.desk.clients().filter(of).count() as u64
     }
 
-    /// Writes of clients in flight that began before the volume was a file.
-    pub fn loose_writes(&self) -> u64 {
-        self.loose
+    /// Writes of a volume's clients in flight that began before the volume was a file.
+    pub fn loose_writes(&self, volume: u32) -> u64 {
+        self.loose[volume as usize]
     }
 
     /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.

@@ -3,7 +3,7 @@
 //!
 //! A unit that is warmed gets a slot whatever the population prefers: the replacement policy frees one if none is free, and if
 //! it frees none, the mixed slot that is due or a unit that is read little; but none that was warmed from the same list. Under write-back it comes in as its policy admits units: by an exchange, or as a
-//! read that misses.
+//! read that misses, for which the replacement policy alone decides what is evicted.
 
 use std::ops::Range;
 use std::rc::Rc;
