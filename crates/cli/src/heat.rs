@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `heat export` and `heat import`: the list of what a cache holds, from which another cache of the same volume is warmed.
 //!
-//! The file is text: a first line with the format's name and the number of parts, then one part a line, as `OFFSET LENGTH READS` in decimal bytes. Parts that
-//! are read most come first; parts that are read about as much (within a factor of two) are in the order of their place, so that
-//! they are read from the origin in its order.
+//! The file is text: a first line with the format's name and the number of parts, then one part a line, as `OFFSET LENGTH READS` in
+//! decimal bytes. Parts that are read most come first; parts that are read about as much (within a factor of two) are in the order of
+//! their place, so that they are read from the origin in its order.
 //!
-//! Import warms the parts in this order, until flash would be full.
+//! Import warms the parts in this order, as many as fit on flash.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use larder_core::exec::Nanos;
 use larder_front::control::client;
 use larder_front::control::wire::{Answer, Command, Extent};
 use larder_io::rough_size;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::control::ControlArgs;
 use crate::exit::Coded;
-use crate::operate::whole_seconds;
+use crate::operate::{number, volume_bytes, whole_seconds};
 use crate::out;
 use crate::ranges::{MOST_RANGES, pace};
 
@@ -199,12 +199,10 @@ fn part(text: &str) -> Option<Part> {
 fn import(args: &ImportArgs) -> Result<()> {
     let parts = read(&args.file).with_context(|| args.file.display().to_string())?;
     let socket = args.control.socket()?;
-    let status = client::ask(&socket, &Command::Status, |text| out::tell!("{text}"));
-    let volume_bytes = number(&status.map_err(Coded::from)?, "origin_bytes");
     let listed = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.length));
     let began = std::time::Instant::now();
     let (mut passed, mut cached, mut beside) = (0, 0, 0);
-    for some in extents(&parts, volume_bytes).chunks(MOST_RANGES) {
+    for some in extents(&parts, volume_bytes(&socket)?).chunks(MOST_RANGES) {
         let bound = args
             .bound
             .map(|bound| (bound / 1_000_000_000).saturating_sub(began.elapsed().as_secs()));
@@ -243,10 +241,6 @@ fn extents(parts: &[Part], volume_bytes: u64) -> Vec<Extent> {
         }
     }
     extents
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands to a serving process: `status`, `stats`, `flush`, `detach`, `attach`.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::exec::Nanos;
@@ -85,7 +87,7 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
 fn volumes(members: &[Value]) -> String {
     let text = |of: &Value, key: &str| of[key].as_str().unwrap_or("-").to_owned();
     let line = |of: &Value| {
-        let size = rough_size(of["origin_bytes"].as_u64().unwrap_or(0));
+        let size = rough_size(number(of, "origin_bytes"));
         let alarm = of["alarm"].as_str().map(|alarm| format!(", ALARM: {alarm}"));
         format!(
             "volume {:13} {}, origin {} ({size}), {} units used, {} dirty, {} connections{}",
@@ -99,6 +101,17 @@ fn volumes(members: &[Value]) -> String {
         )
     };
     members.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A number in an answer.
+pub fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+/// The size of a served volume.
+pub fn volume_bytes(socket: &Path) -> Result<u64> {
+    let status = client::ask(socket, &Command::Status, |_| ()).map_err(Coded::from)?;
+    Ok(number(&status, "origin_bytes"))
 }
 
 /// `flush` and `detach`.

@@ -40,8 +40,8 @@ pub struct Terms {
     pub pace: Option<u64>,
     /// The time after which it ends.
     pub bound: Option<Duration>,
-    /// Flash that earlier commands of the same list took: only the first ranges are warmed, which fit beside them. Without it
-    /// ranges that do not fit are refused.
+    /// Bytes of flash that earlier commands of the same list took: the first ranges are warmed, as many as fit beside them. `None`:
+    /// ranges that do not all fit are refused.
     pub beside: Option<u64>,
 }
 
@@ -50,9 +50,7 @@ pub struct Terms {
 pub struct Ranged {
     /// Bytes of the ranges; of those that fit, if others are left out.
     pub range_bytes: u64,
-    /// Flash that they take in whole units or pages, with that of earlier commands of the same list.
-    pub flash_bytes: u64,
-    /// Those that were passed before the command ended: all of them, unless its time was over.
+    /// Those that were handled before the command ended: all of them, unless its time was over.
     pub passed_bytes: u64,
     /// Bytes of the ranges that flash has.
     pub cached_bytes: u64,
@@ -67,26 +65,27 @@ impl Volume {
     /// # Errors
     /// A range ends beyond the volume; a worker does not answer.
     pub fn cached(&self, ranges: &[Range<u64>]) -> Result<Ranged, VolumeError> {
-        let range_bytes = self.check(ranges)?;
-        let (_, flash_bytes) = self.fitting(ranges, 0, u64::MAX);
+        self.check(ranges)?;
+        let range_bytes = total(ranges);
         let mut cached_bytes = 0;
         for some in batches(ranges, WINDOW) {
             cached_bytes += self.cached_in(&some)?;
         }
-        Ok(Ranged { range_bytes, flash_bytes, passed_bytes: range_bytes, cached_bytes })
+        Ok(Ranged { range_bytes, passed_bytes: range_bytes, cached_bytes })
     }
 
-    /// Copies these ranges to flash, extended to whole units.
+    /// Copies these ranges to flash, extended to whole units, or as single pages where these are admitted. Also returns the flash
+    /// that they take, with that of earlier commands of the same list. What cannot be copied is left out.
     ///
     /// # Errors
-    /// As for [`cached`](Self::cached); no flash is in use, the ranges have more bytes than it, the command was abandoned, or a
-    /// device fails.
+    /// As for [`cached`](Self::cached); no flash is in use, the ranges take more than it has, the command was abandoned, or an
+    /// origin is overdue.
     pub fn warm(
         &self,
         ranges: &[Range<u64>],
         terms: Terms,
         progress: Progress<'_>,
-    ) -> Result<Ranged, VolumeError> {
+    ) -> Result<(Ranged, u64), VolumeError> {
         self.check_present()?;
         self.check(ranges)?;
         let flash = self.flash_bytes()?;
@@ -102,7 +101,7 @@ impl Volume {
             self.cache().ask(|worker| worker.shard.begin_list())?;
         }
         let warmed = self.pass(Arrangement::Warm, &ranges[..fitting], terms, progress)?;
-        Ok(Ranged { flash_bytes: taken, ..warmed })
+        Ok((warmed, taken))
     }
 
     /// How many of these ranges fit on so many bytes of flash, of which some are taken; and what is taken with them.
@@ -133,7 +132,7 @@ impl Volume {
     /// Evicts these ranges from flash, extended to whole units. Dirty data is copied to the origin before.
     ///
     /// # Errors
-    /// As for [`warm`](Self::warm).
+    /// As for [`warm`](Self::warm), or a device fails.
     pub fn evict(
         &self,
         ranges: &[Range<u64>],
@@ -181,11 +180,11 @@ impl Volume {
             passed_bytes = passed_bytes.saturating_add(total(&some));
         }
         let Ranged { cached_bytes, .. } = self.cached(ranges)?;
-        Ok(Ranged { range_bytes, passed_bytes, cached_bytes, ..Ranged::default() })
+        Ok(Ranged { range_bytes, passed_bytes, cached_bytes })
     }
 
-    /// The bytes of ranges that lie on the volume.
-    fn check(&self, ranges: &[Range<u64>]) -> Result<u64, VolumeError> {
+    /// Whether ranges lie on the volume.
+    fn check(&self, ranges: &[Range<u64>]) -> Result<(), VolumeError> {
         let size = self.space().end - self.space().start;
         for range in ranges {
             if range.is_empty() || range.end > size {
@@ -196,7 +195,7 @@ impl Volume {
                 )));
             }
         }
-        Ok(total(ranges))
+        Ok(())
     }
 
     /// Bytes that the flash caches, of all volumes.

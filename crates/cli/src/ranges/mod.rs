@@ -11,15 +11,11 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use larder_core::exec::Nanos;
-use larder_front::control::client;
 use larder_front::control::wire::{Command, Extent};
 use larder_io::rough_size;
-use serde_json::Value;
 
 use crate::control::ControlArgs;
-use crate::exit::Coded;
-use crate::operate::{ask, whole_seconds};
-use crate::out;
+use crate::operate::{ask, number, volume_bytes, whole_seconds};
 use crate::units::size;
 
 /// Ranges that fit into one request.
@@ -75,7 +71,7 @@ pub fn pace(text: &str) -> Result<u64, String> {
 pub fn cached(args: &RangesArgs) -> Result<()> {
     let ranges = extents(args)?;
     ask(&args.control, &Command::Cached { ranges }, |value| {
-        let (all, cached) = (bytes(value, "range_bytes"), bytes(value, "cached_bytes"));
+        let (all, cached) = (number(value, "range_bytes"), number(value, "cached_bytes"));
         let percent = 100.0 * cached as f64 / all.max(1) as f64;
         format!("{} of {} on flash ({percent:.1} %)", rough_size(cached), rough_size(all))
     })
@@ -88,12 +84,12 @@ pub fn warm(args: &WarmArgs) -> Result<()> {
     let command =
         Command::Warm { ranges, pace_bytes: args.pace, bound_seconds, beside_bytes: None };
     ask(&args.of.control, &command, |value| {
-        let (all, passed) = (bytes(value, "range_bytes"), bytes(value, "passed_bytes"));
+        let (all, passed) = (number(value, "range_bytes"), number(value, "passed_bytes"));
         let ended = match passed < all {
             true => format!("; the time was over after {}", rough_size(passed)),
             false => String::new(),
         };
-        let cached = rough_size(bytes(value, "cached_bytes"));
+        let cached = rough_size(number(value, "cached_bytes"));
         format!("warmed: {cached} of {} on flash{ended}", rough_size(all))
     })
 }
@@ -102,23 +98,19 @@ pub fn warm(args: &WarmArgs) -> Result<()> {
 pub fn evict(args: &RangesArgs) -> Result<()> {
     let ranges = extents(args)?;
     ask(&args.control, &Command::Evict { ranges }, |value| {
-        let left = match bytes(value, "cached_bytes") {
+        let left = match number(value, "cached_bytes") {
             0 => String::new(),
             left => format!("; {} cached again", rough_size(left)),
         };
-        format!("evicted: {}{left}", rough_size(bytes(value, "range_bytes")))
+        format!("evicted: {}{left}", rough_size(number(value, "range_bytes")))
     })
-}
-
-fn bytes(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or(0)
 }
 
 /// The ranges that the arguments name, in the order of their place.
 fn extents(args: &RangesArgs) -> Result<Vec<Extent>> {
     let mut ranges = args.ranges.clone();
     if args.all || !args.file.is_empty() {
-        let volume_bytes = volume_bytes(&args.control)?;
+        let volume_bytes = volume_bytes(&args.control.socket()?)?;
         ranges.extend(args.all.then_some(0..volume_bytes));
         for file in &args.file {
             let places = places::of_file(file, volume_bytes);
@@ -137,11 +129,6 @@ fn extents(args: &RangesArgs) -> Result<Vec<Extent>> {
             .collect()),
         n => bail!("{n} separate ranges; accepted: up to {MOST_RANGES} in one command"),
     }
-}
-
-fn volume_bytes(control: &ControlArgs) -> Result<u64> {
-    let status = client::ask(&control.socket()?, &Command::Status, |text| out::tell!("{text}"));
-    Ok(bytes(&status.map_err(Coded::from)?, "origin_bytes"))
 }
 
 /// Sorts ranges, and joins those that touch.

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use larder_core::exec::Nanos;
-use larder_front::control::client::{self, Failed};
+use larder_front::control::client::Failed;
 use larder_front::control::record;
-use larder_front::control::wire::{Command, End};
+use larder_front::control::wire::End;
 use larder_io::rough_size;
 use larder_trace::{DEVICE_BYTES, Format, Op, Record};
 use larder_volume::Recorded;
@@ -25,6 +25,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::output::Output;
 use crate::control::ControlArgs;
 use crate::exit::Coded;
+use crate::operate::volume_bytes;
 use crate::out;
 use crate::units::span;
 
@@ -97,8 +98,7 @@ impl Recording {
 /// Runs the command.
 pub fn record(args: &RecordArgs) -> Result<()> {
     let path = args.control.socket()?;
-    let status = client::ask(&path, &Command::Status, |_| ()).map_err(Coded::from)?;
-    let bytes = status["origin_bytes"].as_u64().unwrap_or(0);
+    let bytes = volume_bytes(&path)?;
     if bytes > DEVICE_BYTES {
         let (bytes, most) = (rough_size(bytes), rough_size(DEVICE_BYTES));
         bail!("{}: a volume of {bytes}; accepted by traces: up to {most}", path.display());

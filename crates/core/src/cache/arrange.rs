@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What commands do with ranges of a volume: units are warmed or evicted, and what flash has is counted.
 //!
-//! **Warm**: each unit of the range gets a slot, for which the replacement policy evicts what it would evict next, and is copied
-//! from the origin at the pace of population. It then counts as any other unit: the next ones may displace it. **Evict**: dirty
-//! data is copied to the origin, which is flushed, and the units leave; recovery does not find them once the command has ended.
-//! Clients continue, so a unit that is read meanwhile may come back.
+//! **Warm**: each unit of the range gets a slot, a free one if there is one, else of a unit that the replacement policy chooses, and is
+//! copied from the origin at the pace of population. It then counts as any other unit: the next ones may displace it. What cannot be
+//! copied is left out. **Evict**: dirty data is copied to the origin, which is flushed, and the units leave; recovery does not find
+//! them once the command has ended. Clients continue, so a unit that is read meanwhile may come back.
 //!
-//! Invariants: a range is extended to whole units; where single pages are admitted, less than half of a unit is warmed as
-//! these. Clears and this exclude each other, because a detach relies on
-//! the units that a clear evicted being gone; exchanges of an update continue. Nothing begins once a detach or a stop has begun.
+//! Invariants: a range is extended to whole units; where single pages are admitted, less than half of a unit is warmed as these.
+//! Clears and this wait for each other, because a detach relies on the units that a clear evicted being gone; exchanges of an update
+//! continue. After a detach or a stop nothing begins.
 //!
 //! A page log is warmed as by reads, if it admits what is read. Pages leave a log in the order in which they were appended, and not
 //! by a command.
@@ -36,7 +36,7 @@ pub enum Arrangement {
 }
 
 impl Current {
-    /// Does it with this shard's units of ranges, in their order.
+    /// Warms or evicts this shard's units of ranges, in their order.
     ///
     /// # Errors
     /// No flash is attached (`ENODEV`), this kind of cache cannot do it (`EOPNOTSUPP`), a detach or a stop has begun
@@ -130,7 +130,7 @@ impl Current {
         let units: Vec<u32> = self.cx.shape.units_touching(range).collect();
         let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(()) };
         let _turn = self.turn().await?;
-        // A shard's own numbers of neighbouring stripes are neighbours.
+        // The units of a shard in a range have consecutive numbers.
         let units = *first..last + 1;
         match self.get() {
             Cache::Clean(clean) => clean.remove_units(units).await,

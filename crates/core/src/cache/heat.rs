@@ -2,8 +2,8 @@
 //! What flash has, and how much of it is read: a list from which another cache is warmed.
 //!
 //! The measure is that by which population compares slots: reads of a slot while as many reads come as the policy's window has
-//! (`policy/src/admission/benefit.rs`). The pages of a mixed slot share that of the slot. An update's policy has reference factors. Others have no
-//! measure, and give 0, as a page log does.
+//! (`policy/src/admission/benefit.rs`). All pages of a mixed slot report that of the slot. Policies that exchange units in updates
+//! report reference factors. Others have no measure, and give 0, as a page log does.
 
 use super::units::warmth::Warmth;
 use super::{Cache, Current, LogState};

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket, over which `larder status`, `stats`, `flush`, `detach`, `attach`, `cached`, `warm`, `evict` and `trace record`
-//! reach a
-//! serving process.
+//! The control socket, over which the commands that operate a server, and `larder trace record`, reach a serving process.
 //!
-//! This module is the server. [`wire`] has the messages, [`client`] the client, `commands.rs` carries them out, and [`record`]
-//! has both ends of a recording.
+//! This module is the server. [`wire`] has the messages, [`client`] the client, `commands.rs` carries them out; [`record`] and
+//! [`quiesce`] have both ends of a recording and of a hold of writes.
 //!
 //! Each volume has a socket. Where several volumes share a cache, the cache has one too, for what concerns its flash.
 //!

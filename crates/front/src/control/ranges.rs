@@ -37,7 +37,7 @@ impl<'a> Ranges<'a> {
     }
 
     pub fn cached(&self) -> Result<Value, VolumeError> {
-        self.volume.cached(&self.ranges).map(value)
+        self.volume.cached(&self.ranges).map(|ranged| value(&ranged))
     }
 
     pub fn warm(
@@ -48,7 +48,10 @@ impl<'a> Ranges<'a> {
     ) -> Result<Value, VolumeError> {
         let mut follow = Follow::new("warm", stream, tell);
         let mut progress = |done, all| follow.goes_on(done, all);
-        self.volume.warm(&self.ranges, terms, &mut progress).map(value)
+        let (warmed, flash_bytes) = self.volume.warm(&self.ranges, terms, &mut progress)?;
+        let mut value = value(&warmed);
+        value["flash_bytes"] = flash_bytes.into();
+        Ok(value)
     }
 
     pub fn evict(
@@ -58,15 +61,14 @@ impl<'a> Ranges<'a> {
     ) -> Result<Value, VolumeError> {
         let mut follow = Follow::new("evict", stream, tell);
         let mut progress = |done, all| follow.goes_on(done, all);
-        self.volume.evict(&self.ranges, &mut progress).map(value)
+        self.volume.evict(&self.ranges, &mut progress).map(|ranged| value(&ranged))
     }
 }
 
-fn value(ranged: Ranged) -> Value {
-    let Ranged { range_bytes, flash_bytes, passed_bytes, cached_bytes } = ranged;
+fn value(ranged: &Ranged) -> Value {
+    let Ranged { range_bytes, passed_bytes, cached_bytes } = ranged;
     json!({
         "range_bytes": range_bytes,
-        "flash_bytes": flash_bytes,
         "passed_bytes": passed_bytes,
         "cached_bytes": cached_bytes,
     })

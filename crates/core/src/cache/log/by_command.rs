@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages that a command warms (`cache/arrange.rs`): as after a read that missed them, by the pace of population.
 //!
-//! Pages that the log has stay as they are; a page that changes meanwhile is left out (design rule 4).
+//! Pages that the log has stay as they are; a page that is written while it is read from the origin is not admitted (design
+//! rule 4).
 
 use super::OpenLog;
 use super::paths::{RequestSpan, SIZE, whole};
@@ -11,7 +12,7 @@ use crate::pagelog::Got;
 use crate::pages::Pages;
 use crate::request::Errno;
 
-/// Pages that are copied together.
+/// Pages that are read from the origin together.
 const RUN: u32 = 16;
 
 impl OpenLog {

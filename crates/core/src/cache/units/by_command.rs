@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Units that a command warms or evicts (`cache/arrange.rs`), and what slots have (`cache/heat.rs`).
 //!
-//! A unit that is warmed gets a slot whatever the population prefers: the replacement policy frees one if none is free, and if
-//! it frees none, the mixed slot that is due or a unit that is read little; but none that was warmed from the same list. Under write-back it comes in as its policy admits units: by an exchange, or as a
-//! read that misses, for which the replacement policy alone decides what is evicted.
+//! A unit that is warmed gets a slot whatever the population prefers: a free one, else that of the replacement policy's victim, else the
+//! mixed slot that is due, else that of a unit that is read little; but none that was warmed from the same list. Under write-back a unit
+//! comes in as its policy admits units: by an exchange, or as a read that misses, for which the replacement policy alone decides what
+//! is evicted.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -24,7 +25,7 @@ use crate::pages::Pages;
 use crate::population::step::{Pacing, populate, populate_part};
 use crate::request::Errno;
 
-/// Single pages that are copied together.
+/// Single pages that are read from the origin together.
 const RUN: u32 = 16;
 /// How long an eviction waits for clients that use a unit.
 const PATIENCE: Nanos = SECOND;

@@ -14,7 +14,7 @@ pub struct Warmth {
     pub reads: u32,
 }
 
-/// The slots that were filled for the current list of ranges, a bit each; without memory until the first.
+/// The slots that were filled for the current list of ranges, a bit each; allocated with the first.
 #[derive(Default)]
 pub(super) struct Warmed(RefCell<Vec<u64>>);
 
