@@ -64,6 +64,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("larder-trace-info", &["larder trace info requests.btr.zst"]),
     ("larder-trace-convert", &["larder trace convert blkparse.txt requests.btr.zst"]),
     ("larder-trace-record", &["larder trace record --name db --for 10m --out requests.btr.zst"]),
+    ("larder-trace-recent", &["larder trace recent --name db --last 60s --out minute.btr.zst"]),
     ("larder-trace-gen", &["larder trace gen zipf --out zipf.btr --requests 100000"]),
     (
         "larder-trace-gen-oltp",
@@ -91,6 +92,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "larder-advise",
         &[
+            "larder advise --name db",
             "larder advise --trace requests.btr.zst --origin-profile hdd-7200 --flash-profile ssd-s3500",
         ],
     ),

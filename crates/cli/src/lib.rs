@@ -5,6 +5,7 @@ mod check;
 mod choices;
 mod commands;
 mod control;
+mod curve;
 mod exit;
 mod heat;
 mod help;

@@ -10,9 +10,10 @@ use larder_front::control::client;
 use larder_front::control::wire::Command;
 use larder_io::{DevSpec, rough_size};
 use larder_nbd::uri::Address;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::control::ControlArgs;
+use crate::curve::Curve;
 use crate::exit::Coded;
 use crate::out;
 use crate::units::{size, span};
@@ -71,6 +72,7 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
         let Value::Object(map) = value else { return value.to_string() };
         let line = |(key, value): (&String, &Value)| match value {
             Value::Array(members) if key == "volumes" => volumes(members),
+            Value::Object(_) if key == "curve" => curve(map),
             Value::Null => format!("{key:20} -"),
             Value::String(text) => format!("{key:20} {text}"),
             Value::Number(n) if key.ends_with("_bytes") => {
@@ -81,6 +83,16 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
         };
         map.iter().map(line).collect::<Vec<_>>().join("\n")
     })
+}
+
+/// The hit ratio by the size of flash: a line each.
+fn curve(status: &Map<String, Value>) -> String {
+    let status = Value::Object(status.clone());
+    let Some(curve) = Curve::of(&status) else { return String::new() };
+    let attached = number(&status, "unit_bytes") * number(&status, "units_total");
+    let rows = curve.rows(attached);
+    let head = format!("{:20} hit ratio of LRU by size, of {} pages", "curve", curve.references);
+    [head].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
 }
 
 /// The volumes of a shared cache: a line each.

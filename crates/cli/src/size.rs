@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::{DEFAULT_PRESET, Limits, Memory};
 use larder_io::{format_size, rough_size};
+use larder_volume::RECORDER_BYTES;
 use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
 use serde_json::json;
 
@@ -13,6 +14,9 @@ use crate::out;
 use crate::setting::BadSetting;
 use crate::units;
 use crate::workers::workers;
+
+/// Memory of the miss-ratio curve of a volume, at most.
+const CURVE_BYTES: u64 = 1 << 20;
 
 /// The cache.
 #[derive(Args, Debug)]
@@ -49,7 +53,8 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
     let clients = Budget::new(DEFAULT_BYTES, 1, u64::from(workers)).bound_bytes();
-    let resident = memory.worst_bytes().saturating_add(clients + PROGRAM_BYTES);
+    let recorder = RECORDER_BYTES + CURVE_BYTES;
+    let resident = memory.worst_bytes().saturating_add(clients + recorder + PROGRAM_BYTES);
     let pages = choices.log().is_some();
     let map = format!("origin map, {} bytes a unit", 4 + choices.admission.bytes_per_unit());
     if args.json {
@@ -62,6 +67,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
             "directory_bytes": memory.directory_bytes,
             "buffer_bytes": memory.buffer_bytes,
             "client_bytes": clients,
+            "recorder_bytes": recorder,
             "program_bytes": PROGRAM_BYTES,
             "resident_bytes": resident,
         });
@@ -76,6 +82,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
         ("directories of single pages, at most", memory.directory_bytes),
         ("= at worst", memory.worst_bytes()),
         ("clients, with the default --client-memory", clients),
+        ("last requests and the miss-ratio curve", recorder),
         ("the program itself", PROGRAM_BYTES),
         ("= resident memory without FUSE files", resident),
     ];

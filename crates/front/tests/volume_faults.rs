@@ -92,6 +92,28 @@ fn clients_see_no_flash_error_and_too_many_fail_the_device() {
     }
 }
 
+/// What clients asked before the alarm is kept, whatever comes after it.
+#[test]
+fn an_alarm_keeps_the_requests_before_it() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(setup, seed as u64);
+        assert!(matches!(rig.volume.recent(true), Err(VolumeError::Refused(_))));
+        rig.hits();
+        rig.flash_fault.fail(Target::All, Errno::EIO);
+        rig.await_state("failed");
+        eventually("the requests are kept", || rig.volume.recent(true).is_ok());
+        let kept = rig.volume.recent(true).unwrap();
+        assert!(kept.alarm.is_some_and(|why| why.contains("EIO")));
+        assert!(kept.requests.is_sorted_by_key(|request| request.at_us));
+        assert!(kept.requests.iter().any(|request| request.hit && request.ok));
+        rig.load.progress(50);
+        let now = rig.volume.recent(false).unwrap();
+        assert_eq!(rig.volume.recent(true).unwrap().requests, kept.requests);
+        assert!(now.alarm.is_none() && now.requests.len() > kept.requests.len());
+        rig.finish();
+    }
+}
+
 /// A slow device that answers within the timeout stays in use.
 #[test]
 fn a_slow_flash_stays_in_use() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pure cache decisions: admission (by heat or on a miss), replacement, the device that serves a hit, the regions that a
-//! journal keeps touched, and what a write-back cache copies to the origin next.
+//! journal keeps touched, and what a write-back cache copies to the origin next. Beside them the miss-ratio curve of a running load.
 //!
 //! Each policy is one short file. The engine passes events and the time, and the policy returns a decision. A policy
 //! knows no device, clock, thread or byte.
@@ -14,6 +14,7 @@ extern crate alloc;
 
 pub mod admission;
 pub mod balance;
+pub mod curve;
 pub mod heat;
 pub mod replacement;
 mod streams;

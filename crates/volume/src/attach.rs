@@ -21,10 +21,11 @@ use larder_core::shard::Clear;
 use larder_core::volumes::VolumeSet;
 use larder_io::Device;
 
-use super::cache::{Cache, lock};
+use super::cache::Cache;
 use super::error::VolumeError;
 use super::fits::check_memory;
 use super::flash::{FlashDevice, label_of, refused, size_of};
+use super::lock::lock;
 use super::part::Part;
 use super::raw_io::Raw;
 use super::state_file::StateFile;
@@ -68,6 +69,7 @@ impl Cache {
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
         let (plan, name) = (flash.plan, flash.device.name().to_owned());
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
+        self.fit_curves(Some(self.flash_bytes(plan.slots())));
         match plan {
             Plan::Units(units) => {
                 let left_out: VolumeSet = stale.iter().copied().collect();
@@ -309,8 +311,9 @@ impl Cache {
     }
 
     /// A flash device failed: no shard may use it.
-    pub(super) fn flash_failed(&self, dev: DevId, why: &str) {
+    pub(super) fn flash_failed(self: &Arc<Self>, dev: DevId, why: &str) {
         let Some(alarm) = lock(&self.state).fail(dev, why) else { return };
+        self.keep_recent(&alarm);
         tracing::error!(
             "ALARM: {alarm}; {} continues in pass-through, without loss; attach another device",
             self.config.title()

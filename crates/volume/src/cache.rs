@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,14 @@ use larder_io::Driver;
 
 use super::config::CacheConfig;
 use super::connection::Accepted;
+use super::curve::MOST_TIMES;
 use super::error::VolumeError;
 use super::flash::check_blocks;
 use super::left::FlashLeft;
+use super::lock::lock;
 use super::mailbox::Mailbox;
 use super::part::Part;
+use super::recent::Kept;
 use super::state::State;
 use super::stats::{Clients, Stats};
 use super::worker::{Call, Message, ORIGINS, Others, Report, Shared, Worker};
@@ -74,6 +77,8 @@ pub struct Cache {
     next_worker: AtomicUsize,
     /// Whether requests are recorded.
     pub(crate) recorded: Arc<AtomicBool>,
+    /// The requests before the last alarm.
+    pub(crate) kept: Kept,
 }
 
 /// Counts a worker among the running ones, however it ends.
@@ -83,10 +88,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cache {
@@ -135,6 +136,7 @@ impl Cache {
             next_dev: AtomicU32::new(MOST_VOLUMES as u32),
             next_worker: AtomicUsize::new(0),
             recorded: Arc::default(),
+            kept: Mutex::new(vec![None; parts.len()]),
             spec,
             shape,
             volumes,
@@ -145,6 +147,7 @@ impl Cache {
             cache.start_worker(shape.of_shard(index), reports.clone())?;
         }
         drop(reports);
+        cache.fit_curves(None);
         let watched = Arc::downgrade(&cache);
         let watch = move || watch(&watched, &from_workers);
         spawn("larder-watch", watch)?;
@@ -162,6 +165,7 @@ impl Cache {
             idle_bound: self.config.clients.idle.map(|span| span.as_nanos() as u64),
             budget: self.config.clients.budget.clone(),
             others: self.others.clone(),
+            ring_bytes: self.config.recorder_bytes / u64::from(self.config.workers),
         };
         let running = Arc::clone(&self.running);
         let (spec, limits) = (self.spec.clone(), self.config.limits.clone());
@@ -296,7 +300,8 @@ impl Cache {
             if let (Some(cache), Some(volume)) = (&mut cache, of_volume) {
                 (cache.units_used, cache.units_dirty) = w.shard.units_of(volume);
             }
-            let clients = Clients { bytes: w.client_bytes(), kept_bytes: kept_bytes() as u64 };
+            let (bytes, noted_bytes) = (w.client_bytes(), w.observed.memory_bytes());
+            let clients = Clients { bytes, noted_bytes, kept_bytes: kept_bytes() as u64 };
             (w.tally(volume), w.shard.counters(), cache, clients)
         })?;
         let state = lock(&self.state);
@@ -305,6 +310,7 @@ impl Cache {
         for (tally, counters, cache, clients) in answers {
             stats.add(&tally, counters, cache, clients);
         }
+        stats.memory_bytes += self.parts.iter().map(|part| part.curve.memory_bytes()).sum::<u64>();
         stats.memory_waits = self.config.clients.budget.waits();
         let word = state.word(stats.suspended);
         let of = |volume: u32| state.word_of(&self.parts[volume as usize], volume, word);
@@ -324,24 +330,45 @@ impl Cache {
     pub(crate) fn memory(&self, slots: u64) -> Memory {
         let CacheConfig { choices, limits, workers, .. } = &self.config;
         let origin_bytes = if slots > 0 { self.volumes.bytes() } else { 0 };
-        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
+        Memory::of(origin_bytes, self.flash_bytes(slots), choices, limits, *workers)
+    }
+
+    /// The data that so many slots hold.
+    pub(crate) fn flash_bytes(&self, slots: u64) -> u64 {
+        slots * self.config.choices.cached_bytes()
+    }
+
+    /// Lets the curves of the volumes show sizes around that of the flash.
+    pub(crate) fn fit_curves(&self, flash_bytes: Option<u64>) {
+        if self.config.recorder_bytes == 0 {
+            return;
+        }
+        for part in self.parts.iter() {
+            let bytes = part.range.end - part.range.start;
+            let most = flash_bytes.map_or(bytes, |flash| flash.saturating_mul(MOST_TIMES));
+            part.curve.fit(most.min(bytes));
+        }
     }
 
     /// An origin could not flush.
-    fn origin_flush_failed(&self, volume: u32, errno: Errno) {
+    fn origin_flush_failed(self: &Arc<Self>, volume: u32, errno: Errno) {
         let why = format!(
             "the origin could not flush ({errno}): every FLUSH fails until the volume is restarted"
         );
         tracing::error!("{}{why}", self.config.of_volume(volume));
+        self.keep_recent(&why);
         lock(&self.state).origin_alarms.insert(volume, why);
     }
 
     /// An origin does not answer a worker, or answers it again. Logged once for all workers.
-    fn origin_overdue(&self, worker: u32, volume: u32, overdue: bool) {
+    fn origin_overdue(self: &Arc<Self>, worker: u32, volume: u32, overdue: bool) {
         if !lock(&self.state).origin_overdue(volume, worker, overdue) {
             return;
         }
         let of = self.config.of_volume(volume);
+        if overdue {
+            self.keep_recent(&format!("{of}the origin does not answer"));
+        }
         match overdue {
             true => tracing::warn!(
                 "{of}the origin does not answer: its clients wait, and the other volumes continue without it"
@@ -394,6 +421,7 @@ fn watch(cache: &std::sync::Weak<Cache>, reports: &Receiver<Report>) {
                 let first = lock(&cache.state).flash_errors.insert(worker, why.clone()).is_none();
                 if first {
                     tracing::error!("ALARM: {why}");
+                    cache.keep_recent(&why);
                 }
             }
             Event::FlashWorks { .. } => {

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use larder_core::exec::DevId;
 use larder_core::shard::Clear;
 
-use super::cache::{Cache, lock};
+use super::cache::Cache;
 use super::error::VolumeError;
+use super::lock::lock;
 use super::volume::Volume;
 
 /// How long a start may take to remove the units of a volume. The devices are asked for nothing else meanwhile.

@@ -13,6 +13,9 @@ use super::error::VolumeError;
 use super::peer::MOST_CONNECTIONS;
 use super::state_file::StateFile;
 
+/// The memory of a volume for its last requests, without a setting: a quarter of a million requests.
+pub const RECORDER_BYTES: u64 = 8 << 20;
+
 /// The parts of a cache.
 pub struct CacheConfig {
     /// Its name; that of the volume, if there is one.
@@ -30,6 +33,8 @@ pub struct CacheConfig {
     pub state: Option<StateFile>,
     /// What clients may take.
     pub clients: ClientLimits,
+    /// Memory for the last requests of each volume. With 0 there is no miss-ratio curve either.
+    pub recorder_bytes: u64,
 }
 
 /// The parts of a volume.
@@ -49,7 +54,8 @@ impl CacheConfig {
         let (name, share) = (String::new(), Share::default());
         let volumes = vec![VolumeConfig { name: name.clone(), origin, share }];
         let (limits, clients) = (Limits::default(), ClientLimits::default());
-        Self { name, volumes, choices, limits, workers, state: None, clients }
+        let recorder_bytes = RECORDER_BYTES;
+        Self { name, volumes, choices, limits, workers, state: None, clients, recorder_bytes }
     }
 
     /// The same with a name, which is also that of its only volume.

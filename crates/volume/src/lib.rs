@@ -14,7 +14,7 @@
 //! | what a block device promises its users | `promises.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
-//! | recording of requests | `tap.rs`, `record.rs` |
+//! | what workers note of requests: recordings, the flight recorder, the miss-ratio curve | `worker/observed.rs`; `tap.rs`, `record.rs`; `recent.rs`, `recorder.rs`; `curve.rs` |
 //! | state of flash; status, counters, latencies | `state.rs`; `status.rs`, `stats.rs`, `latency.rs` |
 
 mod attach;
@@ -24,6 +24,7 @@ mod clear;
 mod client;
 mod config;
 mod connection;
+mod curve;
 mod doubt;
 mod error;
 mod extents;
@@ -33,6 +34,7 @@ mod heat;
 mod inspect;
 mod latency;
 mod left;
+mod lock;
 mod mailbox;
 mod notes;
 mod overlaps;
@@ -43,7 +45,9 @@ pub mod queue;
 mod quiesce;
 mod ranges;
 mod raw_io;
+mod recent;
 mod record;
+mod recorder;
 mod retry;
 mod returned;
 pub mod seat;
@@ -60,8 +64,9 @@ mod volume;
 mod worker;
 
 pub use self::cache::Cache;
-pub use self::config::{CacheConfig, ClientLimits, VolumeConfig};
+pub use self::config::{CacheConfig, ClientLimits, RECORDER_BYTES, VolumeConfig};
 pub use self::connection::Accepted;
+pub use self::curve::{MOST_TIMES, Point, Shown};
 pub use self::error::VolumeError;
 pub use self::extents::Seek;
 pub use self::fits::check_memory;
@@ -72,6 +77,7 @@ pub use self::latency::{Histogram, Latencies};
 pub use self::overlaps::{Overlaps, Pass};
 pub use self::quiesce::Quiet;
 pub use self::ranges::{Progress, Ranged, Terms};
+pub use self::recent::{Answered, Recent};
 pub use self::record::Recording;
 pub use self::state_file::StateFile;
 pub use self::stats::Stats;

@@ -8,8 +8,9 @@ use larder_core::format::{Kept, OriginPlace, OriginRecord, StateRecord};
 use larder_core::volumes::VolumeSet;
 use larder_io::Device;
 
-use super::cache::{Cache, lock};
+use super::cache::Cache;
 use super::error::VolumeError;
+use super::lock::lock;
 use super::part::Part;
 use super::state_file::{StateFile, Turn};
 use super::worker::Worker;

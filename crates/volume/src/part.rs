@@ -10,6 +10,7 @@ use larder_core::request::Errno;
 use larder_io::Device;
 
 use super::config::{ClientLimits, VolumeConfig};
+use super::curve::LiveCurve;
 use super::doubt::Doubt;
 use super::error::VolumeError;
 use super::extents::Map;
@@ -28,6 +29,8 @@ pub(crate) struct Part {
     pub map: Map,
     /// Writes of parts of blocks, once the volume is a file; in offsets of the volume.
     pub overlaps: Overlaps,
+    /// What a cache of another size would do for its clients.
+    pub curve: LiveCurve,
     /// The files that are the volume at the moment.
     pub files: Mutex<Vec<PathBuf>>,
     /// Places for its connections: clients of another volume take none of them.
@@ -51,6 +54,7 @@ impl Part {
             origin,
             range,
             overlaps: Overlaps::default(),
+            curve: LiveCurve::none(),
             files: Mutex::default(),
             seats: Seats::new(clients.most_each, RESERVED),
             flush_failed: OnceLock::new(),

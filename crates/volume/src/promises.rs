@@ -4,7 +4,7 @@
 //! Invariant: an answer holds as long as the volume exists. Nothing that can be changed meanwhile changes it: the choices
 //! and the origin are fixed, and a flash that is attached later is one of the same choices.
 
-use super::cache::lock;
+use super::lock::lock;
 use super::volume::Volume;
 
 impl Volume {

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use larder_core::request::Errno;
 use larder_core::shard::Arrangement;
 
-use super::cache::lock;
 use super::error::VolumeError;
+use super::lock::lock;
 use super::volume::Volume;
 use super::worker::{Message, Worker};
 
@@ -211,7 +211,7 @@ impl Volume {
                 "no flash device is attached; accepted: after larder attach".into(),
             )
         })?;
-        Ok(slots * cache.config().choices.cached_bytes())
+        Ok(cache.flash_bytes(slots))
     }
 
     fn cached_in(&self, some: &[Range<u64>]) -> Result<u64, VolumeError> {

@@ -66,7 +66,8 @@ impl Cache {
         let (to, counter) = (Arc::new(to), Arc::clone(&lost));
         self.ask(move |worker| {
             let ring = to.get(worker.index() as usize).cloned();
-            worker.tap = ring.map(|ring| Tap::new(ring, Arc::clone(&counter), began, of.clone()));
+            worker.observed.tap =
+                ring.map(|ring| Tap::new(ring, Arc::clone(&counter), began, of.clone()));
         })?;
         Ok(Recording { rings, lost, began, waiting: Vec::new(), _turn: turn })
     }
@@ -94,7 +95,7 @@ impl Recording {
     /// that stops waits for the listener to hear of it.
     pub fn finish(&mut self, cache: &Cache) -> (Vec<Recorded>, u64) {
         // Workers that are gone, or too busy to answer, learn of it by themselves.
-        let _ = cache.ask(|worker| worker.tap = None);
+        let _ = cache.ask(|worker| worker.observed.tap = None);
         self.empty_rings();
         (std::mem::take(&mut self.waiting), self.lost.load(Ordering::Relaxed))
     }

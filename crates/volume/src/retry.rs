@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use larder_core::format::Wishes;
 use larder_core::request::Errno;
 
-use super::cache::{Cache, lock, spawn};
+use super::cache::{Cache, spawn};
 use super::error::VolumeError;
 use super::flash::FlashDevice;
+use super::lock::lock;
 use super::returned::{LONGEST_REST, Returned};
 
 /// How often the thread checks whether the volume has ended.

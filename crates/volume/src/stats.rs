@@ -12,6 +12,8 @@ use super::latency::Latencies;
 /// What a worker holds for clients.
 pub(crate) struct Clients {
     pub bytes: u64,
+    /// Memory of what is noted of their requests.
+    pub noted_bytes: u64,
     pub kept_bytes: u64,
 }
 
@@ -38,7 +40,7 @@ pub struct Stats {
     pub units_used: u64,
     /// Units with dirty data: none in a clean cache.
     pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers, with client_bytes and kept_bytes.
+    /// Memory of maps, slots, bitmaps, buffers and the recorder, with client_bytes and kept_bytes.
     pub memory_bytes: u64,
     /// Memory of connections and of their requests in flight.
     pub client_bytes: u64,
@@ -83,7 +85,7 @@ impl Stats {
     ) {
         self.client_bytes += clients.bytes;
         self.kept_bytes += clients.kept_bytes;
-        self.memory_bytes += clients.bytes + clients.kept_bytes;
+        self.memory_bytes += clients.bytes + clients.kept_bytes + clients.noted_bytes;
         self.requests += tally.requests;
         self.latencies += &tally.latencies;
         self.counters += counters;

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use larder_core::format::Plan;
 use serde::Serialize;
 
-use super::cache::{Cache, lock};
+use super::cache::Cache;
+use super::curve::Shown;
 use super::error::VolumeError;
+use super::lock::lock;
 use super::part::Part;
 use super::state::State;
 
@@ -39,7 +41,7 @@ pub struct Status {
     pub units_used: u64,
     /// Units with dirty data.
     pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers, with that of clients.
+    /// Memory of maps, slots, bitmaps, buffers and the recorder, with that of clients.
     pub memory_bytes: u64,
     /// Worker threads.
     pub workers: u32,
@@ -51,6 +53,9 @@ pub struct Status {
     pub requests_open: u64,
     /// The serving process.
     pub pid: u32,
+    /// The hit ratio with other sizes of flash; of a volume that clients used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Shown>,
     /// The volumes of a shared cache.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Member>,
@@ -172,6 +177,7 @@ impl Cache {
             let alarm = of.alarm.clone()?;
             Some(if volume.is_none() && shared { format!("{}: {alarm}", of.name) } else { alarm })
         });
+        let flash_bytes = state.attached.as_ref().map(|a| self.flash_bytes(a.flash.plan.slots()));
         let join = |of: Vec<&str>| of.join(", ");
         Ok(Status {
             name: match volume {
@@ -195,13 +201,20 @@ impl Cache {
             files: members.iter().flat_map(|of| of.files.clone()).collect(),
             requests_open: held.requests_open,
             pid: std::process::id(),
+            curve: match &numbers[..] {
+                [number] => self.parts[*number as usize].curve.shown(flash_bytes),
+                _ => None,
+            },
             volumes: if shared && volume.is_none() { members } else { Vec::new() },
         })
     }
 
     /// Connections by volume, and requests in flight, of all volumes or of one.
     fn held(&self, volume: Option<u32>) -> Result<Held, VolumeError> {
-        let answers = self.ask(move |w| (w.open_requests(volume), w.connections_by_volume()))?;
+        let answers = self.ask(move |w| {
+            w.hand_over();
+            (w.open_requests(volume), w.connections_by_volume())
+        })?;
         let mut held = Held { connections: vec![0; self.parts.len()], requests_open: 0 };
         for (open, connections) in answers {
             held.requests_open += open;

@@ -15,11 +15,12 @@ use larder_core::request::{Errno, Kind};
 use larder_core::shard::Clear;
 use larder_io::Device;
 
-use super::cache::{Cache, lock};
+use super::cache::Cache;
 use super::config::CacheConfig;
 use super::connection::Accepted;
 use super::error::VolumeError;
 use super::extents::Seek;
+use super::lock::lock;
 use super::overlaps::Overlaps;
 use super::part::Part;
 use super::peer::Peer;

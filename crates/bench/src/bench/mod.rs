@@ -25,6 +25,7 @@ mod journal;
 mod memory;
 mod nbd;
 mod quiet;
+mod recorder;
 mod recovery;
 mod replay;
 mod row;
@@ -47,6 +48,7 @@ type Bench = fn(&BenchOptions) -> Result<Findings>;
 const BENCHES: &[(&str, Bench)] = &[
     ("memory", |o| Ok(memory::run(o)?.into())),
     ("hit-path", |o| Ok(hit_path::run(o)?.into())),
+    ("recorder", |o| Ok(recorder::run(o)?.into())),
     ("nbd", |o| Ok(nbd::run(o)?.into())),
     ("fuse", |o| Ok(fuse::run(o)?.into())),
     ("cold-miss", |o| Ok(cold_miss::run(o)?.into())),
@@ -60,9 +62,10 @@ const BENCHES: &[(&str, Bench)] = &[
     ("replay", |o| Ok(replay::run(o)?.into())),
     ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "memory",
     "hit-path",
+    "recorder",
     "nbd",
     "fuse",
     "cold-miss",

@@ -20,8 +20,8 @@ use clap::Subcommand;
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum LabCommand {
-    /// Advise from a trace whether a flash cache pays off, its size and its write policy
-    Advise(advise::AdviseArgs),
+    /// Advise whether a flash cache pays off for a trace or a served volume, and how large
+    Advise(Box<advise::AdviseArgs>),
     /// Run scenarios in virtual time, replay a trace under a preset, or count hits and misses
     Sim(Box<sim::args::SimArgs>),
     /// Reproduce the claims of the papers, with a verdict for each

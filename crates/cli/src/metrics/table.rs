@@ -51,11 +51,13 @@ enum Value {
     Gauge(fn(&Sample) -> u64),
     /// 1 for the state it is in.
     State,
+    /// Hit ratios by the size of flash.
+    Curve,
     /// Seconds that requests took.
     Latency,
 }
 
-use Value::{Counter, Gauge, Latency, State};
+use Value::{Counter, Curve, Gauge, Latency, State};
 
 /// States, as [`Stats::state`] names them.
 const STATES: [&str; 7] =
@@ -193,6 +195,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         "1 when an administrator should check the volume",
     ),
     ("larder_state", State, "1 for the state that the volume is in, 0 for the others"),
+    (
+        "larder_curve_hit_ratio",
+        Curve,
+        "Share of recent references that hit in an LRU cache of flash_bytes",
+    ),
     ("larder_request_seconds", Latency, "Time from a client's request to its answer"),
 ];
 
@@ -211,7 +218,7 @@ impl Collector for Snapshot {
         for (name, value, help) in METRICS {
             let kind = match value {
                 Counter(_) => MetricType::Counter,
-                Gauge(_) | State => MetricType::Gauge,
+                Gauge(_) | State | Curve => MetricType::Gauge,
                 Latency => MetricType::Histogram,
             };
             let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
@@ -239,6 +246,7 @@ const OF_VOLUMES: &[&str] = &[
     "larder_connections",
     "larder_files",
     "larder_requests_open",
+    "larder_curve_hit_ratio",
     "larder_request_seconds",
 ];
 /// Metrics of both.
@@ -270,6 +278,11 @@ fn one(
         State => STATES.iter().try_for_each(|state| {
             let labels = [("volume", volume), ("state", state)];
             metric.encode_family(&labels)?.encode_gauge(&u64::from(sample.stats.state == *state))
+        }),
+        Curve => sample.status.curve.iter().flat_map(|curve| &curve.points).try_for_each(|point| {
+            let bytes = point.flash_bytes.to_string();
+            let labels = [("volume", volume), ("flash_bytes", bytes.as_str())];
+            metric.encode_family(&labels)?.encode_gauge(&point.hit_ratio)
         }),
         Latency => sample.stats.latencies.each().iter().try_for_each(|(request, histogram)| {
             let labels = [("volume", volume), ("request", request)];

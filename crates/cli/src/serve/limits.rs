@@ -65,6 +65,11 @@ pub struct LimitArgs {
         long, value_parser = span, default_value = "30s", value_name = "SPAN", hide_short_help = true
     )]
     pub flash_dead_after: Nanos,
+    /// Memory of each volume for its last requests (`trace recent`); 0: for neither these nor the miss-ratio curve
+    #[arg(
+        long, value_parser = size, default_value = "8MiB", value_name = "SIZE", hide_short_help = true
+    )]
+    pub recorder: u64,
     /// A connection without progress is closed after this time [default: never]
     #[arg(long, value_parser = idle, value_name = "SPAN", hide_short_help = true)]
     pub client_idle: Option<Nanos>,

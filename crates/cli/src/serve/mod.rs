@@ -136,7 +136,9 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
             Ok(VolumeConfig { name, origin, share })
         };
         let volumes = plan.volumes().iter().zip(origins).map(volume).collect::<Result<Vec<_>>>()?;
-        let config = CacheConfig { name, volumes, choices, limits, workers, state, clients };
+        let recorder_bytes = plan.args.limits.recorder;
+        let config =
+            CacheConfig { name, volumes, choices, limits, workers, state, clients, recorder_bytes };
         Ok::<_, anyhow::Error>(Cache::start(config)?)
     };
     let cache = run().map_err(|e| plan.locate(e))?;

@@ -34,7 +34,7 @@ pub fn state(w: &Watched) -> String {
 }
 
 /// How many lines [`lines`] gives.
-pub const LINES: u16 = 5;
+pub const LINES: u16 = 6;
 
 /// The figures of clients, cache and devices, none wider than a terminal of 80 columns with a border.
 pub fn lines(w: &Watched) -> [String; LINES as usize] {
@@ -74,5 +74,7 @@ pub fn lines(w: &Watched) -> [String; LINES as usize] {
             megabytes("origin_read_bytes"),
             megabytes("origin_write_bytes"),
         ),
+        // The hit ratio of LRU by the size of flash.
+        format!("by size  {}", w.curve().map_or_else(|| "-".to_owned(), |curve| curve.short())),
     ]
 }

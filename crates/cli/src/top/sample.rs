@@ -12,6 +12,8 @@ use larder_front::control::client;
 use larder_front::control::wire::Command;
 use serde_json::{Value, json};
 
+use crate::curve::Curve;
+
 /// Points of the hit ratio that are kept.
 const HISTORY: usize = 512;
 
@@ -90,6 +92,11 @@ impl Watched {
     /// A figure of its status.
     pub fn figure(&self, key: &str) -> u64 {
         self.last.as_ref().and_then(|l| l.status.get(key)?.as_u64()).unwrap_or(0)
+    }
+
+    /// The hit ratio by the size of flash.
+    pub fn curve(&self) -> Option<Curve> {
+        Curve::of(&self.last.as_ref()?.status)
     }
 
     /// How many a list of its status has.

@@ -13,7 +13,7 @@ use super::lines;
 use super::sample::Watched;
 
 /// Rows of a volume's box: borders, figures, the label of the curve, and the curve.
-pub const BOX_ROWS: u16 = 2 + lines::LINES + 1 + 3;
+pub const BOX_ROWS: u16 = 2 + lines::LINES + 1 + 2;
 
 /// Draws the volumes from `first` on.
 pub fn draw(frame: &mut Frame<'_>, volumes: &[Watched], first: usize) {
@@ -114,12 +114,14 @@ mod tests {
     #[test]
     fn no_figure_is_cut_off_at_80_columns() {
         let begin = Instant::now();
+        let wide = json!({ "flash_bytes": 999_000_000_000_u64, "hit_ratio": 1.0 });
         let mut watched = Watched::new("/run/larder/x.sock".into());
         for second in 0..3_u64 {
             let status = json!({ "name": "db", "state": "caching", "units_used": 4_294_967_295_u64,
                 "units_total": 4_294_967_296_u64, "units_dirty": 4_294_967_295_u64,
                 "connections": 1024, "requests_open": 65_536, "files": ["/x"],
-                "memory_bytes": 1_099_511_627_776_u64 });
+                "memory_bytes": 1_099_511_627_776_u64,
+                "curve": { "references": 1, "points": vec![wide.clone(); 7] } });
             let (requests, bytes) = (second * 999_900, second * 9_999_900_000);
             let stats = json!({ "reads": requests, "read_hits": requests, "writes": requests,
                 "read_bytes": bytes, "write_bytes": bytes, "flash_read_bytes": bytes,

@@ -5,6 +5,7 @@ mod convert;
 mod info;
 pub mod output;
 pub mod read;
+pub mod recent;
 mod record;
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use clap::Subcommand;
 
 use self::convert::ConvertArgs;
 use self::info::InfoArgs;
+use self::recent::RecentArgs;
 use self::record::RecordArgs;
 #[cfg(feature = "lab")]
 use crate::lab::trace_gen::{Kind, generate};
@@ -29,6 +31,8 @@ pub enum TraceCommand {
     Gen(Box<Kind>),
     /// Record the requests of clients of a served volume
     Record(RecordArgs),
+    /// Show the last requests of a served volume and their latencies, or those before an alarm
+    Recent(RecentArgs),
 }
 
 /// Runs a command.
@@ -39,5 +43,6 @@ pub fn trace(command: &TraceCommand) -> Result<()> {
         #[cfg(feature = "lab")]
         TraceCommand::Gen(kind) => generate(kind),
         TraceCommand::Record(args) => record::record(args),
+        TraceCommand::Recent(args) => recent::recent(args),
     }
 }

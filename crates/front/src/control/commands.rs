@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::heat;
 use super::quiesce;
 use super::ranges::Ranges;
+use super::recent;
 use super::record;
 use super::wire::Command;
 
@@ -110,6 +111,9 @@ impl Target {
                 (bounded(hold_seconds), bounded(bound_seconds)),
             ),
             Command::Heat => heat::serve(stream, self.volume()?),
+            Command::Recent { at_alarm, last_us } => {
+                recent::serve(stream, self.volume()?, at_alarm, last_us)
+            }
             Command::Record => record::serve(stream, self.volume()?),
         }
     }

@@ -16,6 +16,7 @@ mod commands;
 mod heat;
 pub mod quiesce;
 mod ranges;
+mod recent;
 pub mod record;
 pub mod wire;
 

@@ -92,7 +92,9 @@ pub fn record(
                     Ok(Answer::Progress(_)) => Vec::new(),
                     Ok(Answer::Requests(requests)) => requests,
                     Ok(Answer::Recorded(end)) => return Ok(end),
-                    Ok(Answer::Ok(_) | Answer::Held | Answer::Heat(_)) => continue,
+                    Ok(Answer::Ok(_) | Answer::Held | Answer::Heat(_) | Answer::Answered(_)) => {
+                        continue;
+                    }
                     Ok(Answer::Error { code, message }) => return Err(Failed { code, message }),
                     Err(e) => {
                         return Err(Failed::new(

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use larder_volume::Recorded;
+use larder_volume::{Answered, Recorded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -80,6 +80,13 @@ pub enum Command {
     },
     /// Send what flash has of the volume, and how much it is read.
     Heat,
+    /// Send the last requests of clients, or those before the last alarm.
+    Recent {
+        /// Those before the alarm.
+        at_alarm: bool,
+        /// Only requests that arrived so many microseconds before the last of them, or later.
+        last_us: Option<u64>,
+    },
     /// Take a volume that left the cache it shares into it again.
     Join,
     /// Send the clients' requests until this client closes its sending side: see [`record`](super::record).
@@ -108,6 +115,8 @@ pub enum Answer {
     Held,
     /// What flash has: first byte, bytes, reads.
     Heat(Vec<[u64; 3]>),
+    /// Requests that were answered.
+    Answered(Vec<Answered>),
     /// The recording has ended.
     Recorded(End),
     /// Success.
@@ -138,7 +147,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, recent, join or record")
     })
 }
 

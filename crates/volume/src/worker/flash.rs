@@ -16,6 +16,7 @@ use larder_core::volumes::VolumeSet;
 use larder_io::Device;
 
 use super::{Caller, FLUSH_WORKER, Opened, Report, WORKER_SHIFT, Worker};
+use crate::recent::Asked;
 
 impl Worker {
     /// Reports doubt about the origin, and failed flushes of flash by any worker, to the shard.
@@ -95,7 +96,8 @@ impl Worker {
     ) {
         debug_assert_eq!(self.index, FLUSH_WORKER);
         let caller = Caller::Call(Box::new(|result| done(result.map(drop))));
-        let number = self.desk.open(Opened { at: self.clock, volume, caller }, Kind::Flush, 0, 1);
+        let asked = Asked { at: self.clock, kind: Kind::Flush, offset: 0, len: 0 };
+        let number = self.desk.open(Opened { volume, asked, caller }, Kind::Flush, 0, 1);
         let tag = Desk::<Caller>::tag(number, 0) | u64::from(self.index) << WORKER_SHIFT;
         self.shard.flush_origin(volume, tag);
     }

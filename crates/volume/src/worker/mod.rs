@@ -12,6 +12,8 @@
 mod bulk;
 mod clients;
 mod flash;
+mod messages;
+mod observed;
 mod queues;
 
 use std::collections::VecDeque;
@@ -21,7 +23,6 @@ use std::sync::mpsc::Sender;
 
 use larder_core::buf::Buf;
 use larder_core::desk::{Desk, Finished};
-use larder_core::event::Event;
 use larder_core::exec::{DevId, Io, Nanos};
 use larder_core::format::label::MOST_SHARDS;
 use larder_core::request::{Errno, Kind, Reply, Request};
@@ -39,11 +40,13 @@ use crate::mailbox::Mailbox;
 use crate::overlaps::Pass;
 use crate::part::Part;
 use crate::queue::Queue;
+use crate::recent::Asked;
 use crate::stats::Tally;
-use crate::tap::{self, Tap};
 
 pub(crate) use self::bulk::Others;
 use self::bulk::{Bulks, Next, is_long};
+pub(crate) use self::messages::{Call, Report};
+use self::observed::Observed;
 
 /// The most workers of a volume: a label describes no more shards, and a worker's number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = MOST_SHARDS;
@@ -55,20 +58,6 @@ pub(crate) const ORIGINS: DevId = DevId(0);
 pub(super) const FLUSH_WORKER: u32 = 0;
 /// Rounds of the shard before messages and sockets are checked again.
 const PUMP_ROUNDS: u32 = 8;
-
-/// A request from within the process.
-pub(crate) struct Call {
-    pub kind: Kind,
-    /// A read that leaves the cache as it is.
-    pub passive: bool,
-    /// In the space of all volumes; of a flush, where its volume begins.
-    pub offset: u64,
-    pub len: u64,
-    /// A write's payload, as `pieces` cuts it.
-    pub bufs: Vec<Buf>,
-    /// Called with the outcome on the worker's thread.
-    pub done: Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>,
-}
 
 /// A message to a worker.
 pub(crate) enum Message {
@@ -88,8 +77,8 @@ pub(crate) enum Message {
 
 /// A request in flight.
 struct Opened {
-    at: Nanos,
     volume: u32,
+    asked: Asked,
     caller: Caller,
 }
 
@@ -109,13 +98,6 @@ fn writes(kind: Kind) -> bool {
     !matches!(kind, Kind::Read | Kind::Flush)
 }
 
-/// A report of a worker to the volume.
-pub(crate) struct Report {
-    /// The worker's number.
-    pub worker: u32,
-    pub event: Event,
-}
-
 /// What the workers of a volume share.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -131,6 +113,8 @@ pub(crate) struct Shared {
     pub idle_bound: Option<Nanos>,
     pub budget: Budget,
     pub others: Others,
+    /// Memory of each worker for the last requests of each volume.
+    pub ring_bytes: u64,
 }
 
 /// The worker, see the module.
@@ -150,8 +134,8 @@ pub(crate) struct Worker {
     desk: Desk<Opened>,
     /// What is counted of each volume.
     tallies: Vec<Tally>,
-    /// Receives client requests while they are recorded.
-    pub tap: Option<Tap>,
+    /// What it notes of requests.
+    pub observed: Observed,
     /// The time of this turn.
     clock: Nanos,
     bulks: Bulks,
@@ -193,7 +177,7 @@ impl Worker {
         reports: Sender<Report>,
     ) -> Self {
         let Shared { mailboxes, holding, volumes, parts, flush_shards, .. } = shared;
-        let Shared { idle_bound, budget, others, .. } = shared;
+        let Shared { idle_bound, budget, others, ring_bytes, .. } = shared;
         Self {
             driver,
             shard,
@@ -202,12 +186,12 @@ impl Worker {
             mailboxes,
             tallies: vec![Tally::default(); parts.len()],
             loose: vec![0; parts.len()],
+            observed: Observed::new(parts.len(), ring_bytes),
             volumes,
             parts,
             flush_shards,
             reports,
             desk: Desk::default(),
-            tap: None,
             clock: 0,
             bulks: Bulks::beside(&others),
             others,
@@ -358,13 +342,15 @@ impl Worker {
     }
 
     fn answer(&mut self, finished: Finished<Opened>) {
-        let Opened { at, volume, caller } = finished.client;
-        let took = self.clock.saturating_sub(at);
+        let Opened { volume, asked, caller } = finished.client;
+        let took = self.clock.saturating_sub(asked.at);
         let tally = &mut self.tallies[volume as usize];
         tally.latencies.count(finished.kind, finished.hit, took);
-        if finished.hit && finished.result.is_ok() {
+        let (hit, ok) = (finished.hit && finished.result.is_ok(), finished.result.is_ok());
+        if hit {
             tally.requests.hits(finished.kind);
         }
+        self.observed.answered(volume, asked, took, hit, ok);
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
             Caller::Client { client, ticket, pass } => {
@@ -385,8 +371,10 @@ impl Worker {
         len: u64,
         bufs: Vec<Buf>,
     ) {
-        tap::tell(&mut self.tap, self.clock, kind, offset, len);
-        let (at, volume) = (self.clock, self.volumes.at(offset));
+        let volume = self.volumes.at(offset);
+        let part = &self.parts[volume as usize];
+        self.observed.arrives((volume, part), self.clock, (kind, passive), offset, len);
+        let asked = Asked { at: self.clock, kind, offset: offset - part.range.start, len };
         self.tallies[volume as usize].requests.arrives(kind, len);
         if !is_long(kind, len) {
             self.others.came(self.clock);
@@ -394,7 +382,7 @@ impl Worker {
         if kind == Kind::Flush {
             // If each shard may hold dirty data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
-            let number = self.desk.open(Opened { at, volume, caller }, kind, 0, to);
+            let number = self.desk.open(Opened { volume, asked, caller }, kind, 0, to);
             for shard in 0..to {
                 let request = Request { kind, offset, len: 0, buf: None, passive };
                 self.send_piece(number, shard, shard, request);
@@ -407,7 +395,7 @@ impl Worker {
             Caller::Client { client, .. } => client.serial,
             Caller::Call(_) => 0,
         };
-        let number = self.desk.open(Opened { at, volume, caller }, kind, len, count);
+        let number = self.desk.open(Opened { volume, asked, caller }, kind, len, count);
         if is_long(kind, len) {
             self.bulks.add((owner, number), kind, cut, count);
             return self.send_bulk();
@@ -455,6 +443,11 @@ impl Worker {
     /// Ends at once.
     pub fn quit(&mut self) {
         self.quit = true;
+    }
+
+    /// Hands what it noted to the miss-ratio curves.
+    pub fn hand_over(&mut self) {
+        self.observed.hand_over(&self.parts, self.clock);
     }
 
     /// Its number, which is that of its shard.
