@@ -19,6 +19,7 @@ use crate::ranges::{RangesArgs, WarmArgs};
 use crate::serve::args::ServeArgs;
 use crate::serve::helper::COMMAND;
 use crate::serve::helper::process::HelperArgs;
+use crate::set::SetArgs;
 use crate::size::SizeArgs;
 use crate::top::TopArgs;
 use crate::trace::TraceCommand;
@@ -75,6 +76,8 @@ pub enum Command {
     Heat(HeatCommand),
     /// Hold writes while a command takes a snapshot of the origin, which has everything then
     Quiesce(QuiesceArgs),
+    /// Show the settings of a server that may change while it serves, and change them
+    Set(SetArgs),
     /// Compute the memory that a cache needs
     Size(SizeArgs),
     /// List the presets: each is five choices under a name

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Operate a running server",
         &[
-            "status", "stats", "top", "cached", "warm", "evict", "heat", "quiesce", "flush",
+            "status", "stats", "top", "set", "cached", "warm", "evict", "heat", "quiesce", "flush",
             "detach", "attach",
         ],
     ),
@@ -47,6 +47,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "larder warm --file /srv/db/orders",
         ],
     ),
+    ("larder-set", &["larder set --name db", "larder set --name db --populate off"]),
     ("larder-evict", &["larder evict --name db 10GiB+2GiB"]),
     ("larder-heat", &["larder heat export db.heat"]),
     ("larder-heat-export", &["larder heat export db.heat --name db"]),
@@ -116,7 +117,7 @@ pub fn command() -> Command {
     let groups = groups(&cli);
     let groups = groups.trim_end();
     cli.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}\n\n\
+        "{{about}}\n{{usage-heading}} {{usage}}\n\n{groups}\n\n\
          --help of a command prints its main settings, --help-all every setting; --version"
     ))
 }

@@ -20,6 +20,7 @@ mod presets;
 mod quiesce;
 mod ranges;
 mod serve;
+mod set;
 mod setting;
 mod size;
 mod top;
@@ -98,6 +99,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Evict(args) => ranges::evict(&args),
         Command::Heat(command) => heat::heat(&command),
         Command::Quiesce(args) => quiesce::quiesce(&args),
+        Command::Set(args) => set::set(&args),
         Command::Size(args) => size::size(&args),
         Command::Presets { json } => presets::presets(json),
         Command::Trace(command) => trace::trace(&command),

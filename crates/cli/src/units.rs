@@ -99,6 +99,15 @@ pub fn address(text: &str) -> Result<String, String> {
     }
 }
 
+/// A switch.
+pub fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("got '{text}', accepted on or off")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

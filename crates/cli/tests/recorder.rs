@@ -134,9 +134,9 @@ fn without_the_recorder_there_is_neither() {
     let server = serve(&place, &["--recorder=0"]);
     load(&place, 20);
     let refused = says(&place, &["trace", "recent"]);
-    assert!(refused.code == 4 && refused.err.contains("started with --recorder 0"), "{refused:?}");
+    assert!(refused.code == 4 && refused.err.contains("--recorder is 0"), "{refused:?}");
     assert_eq!(place.status().get("curve"), None);
     let advised = says(&place, &["advise"]).ok();
-    assert!(advised.contains("--recorder 0"), "{advised}");
+    assert!(advised.contains("--recorder is 0"), "{advised}");
     server.stop();
 }

@@ -28,7 +28,7 @@ use crate::write_pool::WritePool;
 pub(crate) struct Context {
     pub exec: Exec<InFlight>,
     pub shape: Shape,
-    pub limits: Limits,
+    pub limits: Cell<Limits>,
     pub origins: Origins,
     pub population: Population,
     pub claims: Claims,
@@ -63,7 +63,7 @@ impl Context {
             in_flight: WritesInFlight::new(&exec),
             exec,
             shape,
-            limits,
+            limits: Cell::new(limits),
             claims: Claims::default(),
             fence: Fence::default(),
             stats,
@@ -82,7 +82,7 @@ impl Context {
 
     /// Bytes of the shard's tier of RAM.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        self.limits.ram_bytes / u64::from(self.shape.shards)
+        self.limits.get().ram_bytes / u64::from(self.shape.shards)
     }
 
     /// A request was taken; it is open until [`reply`](Self::reply).

@@ -110,6 +110,15 @@ impl Shard {
         }
     }
 
+    /// Takes those of the limits that may change while the shard runs: whether and how it populates, and the interval between
+    /// records of changes.
+    pub fn adjust(&self, to: &Limits) {
+        let limits = self.cx.limits.get().adjusted(to);
+        self.cx.limits.set(limits);
+        self.cx.origins.iter().for_each(|origin| origin.adjust(&limits));
+        self.cx.population.wake(&self.cx.exec);
+    }
+
     /// Sets the clock to `now` and runs all tasks that are ready.
     pub fn run(&self, now: Nanos) {
         self.cx.exec.run(now);

@@ -99,9 +99,8 @@ impl World {
         limits: &Limits,
     ) -> Self {
         debug_assert_eq!(shape.unit_bytes, spec.unit_bytes);
-        let shard = |shard| {
-            Shard::shared(shape.of_shard(shard), volumes.clone(), spec, limits.clone(), ORIGIN)
-        };
+        let shard =
+            |shard| Shard::shared(shape.of_shard(shard), volumes.clone(), spec, *limits, ORIGIN);
         Self {
             now: 0,
             shape,

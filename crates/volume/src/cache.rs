@@ -38,6 +38,7 @@ use super::lock::lock;
 use super::mailbox::Mailbox;
 use super::part::Part;
 use super::recent::Kept;
+use super::settings::Settings;
 use super::state::State;
 use super::stats::{Clients, Stats};
 use super::worker::{Call, Message, ORIGINS, Others, Report, Shared, Worker};
@@ -77,6 +78,8 @@ pub struct Cache {
     next_worker: AtomicUsize,
     /// Whether requests are recorded.
     pub(crate) recorded: Arc<AtomicBool>,
+    /// Those that may change, as they are in use.
+    pub(crate) settings: Mutex<Settings>,
     /// The requests before the last alarm.
     pub(crate) kept: Kept,
 }
@@ -136,6 +139,7 @@ impl Cache {
             next_dev: AtomicU32::new(MOST_VOLUMES as u32),
             next_worker: AtomicUsize::new(0),
             recorded: Arc::default(),
+            settings: Mutex::new(Settings::of(&config)),
             kept: Mutex::new(vec![None; parts.len()]),
             spec,
             shape,
@@ -162,13 +166,12 @@ impl Cache {
             volumes: self.volumes.clone(),
             parts: Arc::clone(&self.parts),
             flush_shards: self.spec.flushes_every_shard(),
-            idle_bound: self.config.clients.idle.map(|span| span.as_nanos() as u64),
             budget: self.config.clients.budget.clone(),
             others: self.others.clone(),
-            ring_bytes: self.config.recorder_bytes / u64::from(self.config.workers),
+            settings: self.settings(),
         };
         let running = Arc::clone(&self.running);
-        let (spec, limits) = (self.spec.clone(), self.config.limits.clone());
+        let (spec, limits) = (self.spec.clone(), self.config.limits);
         let given_up = Arc::clone(&self.given_up);
         let unsettled = Arc::clone(&self.unsettled);
         let all_left = Arc::clone(&self.left);
@@ -328,9 +331,10 @@ impl Cache {
 
     /// The memory that the cache needs with what is attached.
     pub(crate) fn memory(&self, slots: u64) -> Memory {
-        let CacheConfig { choices, limits, workers, .. } = &self.config;
+        let CacheConfig { choices, workers, .. } = &self.config;
+        let limits = self.settings().limits(&self.config.limits);
         let origin_bytes = if slots > 0 { self.volumes.bytes() } else { 0 };
-        Memory::of(origin_bytes, self.flash_bytes(slots), choices, limits, *workers)
+        Memory::of(origin_bytes, self.flash_bytes(slots), choices, &limits, *workers)
     }
 
     /// The data that so many slots hold.
@@ -340,8 +344,8 @@ impl Cache {
 
     /// Lets the curves of the volumes show sizes around that of the flash.
     pub(crate) fn fit_curves(&self, flash_bytes: Option<u64>) {
-        if self.config.recorder_bytes == 0 {
-            return;
+        if self.settings().recorder_bytes == 0 {
+            return self.parts.iter().for_each(|part| part.curve.end());
         }
         for part in self.parts.iter() {
             let bytes = part.range.end - part.range.start;

@@ -71,6 +71,13 @@ impl LiveCurve {
         }
     }
 
+    /// Follows nothing, and forgets what is known.
+    pub fn end(&self) {
+        let mut curve = lock(&self.curve);
+        *curve = Curve::new(0);
+        self.bound.store(Sample::NOTHING.bound(), Ordering::Relaxed);
+    }
+
     /// A client asks for these bytes. `batch` is that of the worker.
     #[inline]
     pub fn note(&self, batch: &mut Batch, now: Nanos, offset: u64, len: u64) {

@@ -12,6 +12,7 @@
 //! | copies of dirty data; volumes that leave their cache and join it | `clear.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | what a block device promises its users | `promises.rs` |
+//! | settings that change while a cache serves | `settings.rs`, `set.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | what workers note of requests: recordings, the flight recorder, the miss-ratio curve | `worker/observed.rs`; `tap.rs`, `record.rs`; `recent.rs`, `recorder.rs`; `curve.rs` |
@@ -52,6 +53,8 @@ mod retry;
 mod returned;
 pub mod seat;
 pub mod session;
+mod set;
+mod settings;
 mod signature;
 mod state;
 mod state_file;
@@ -79,6 +82,7 @@ pub use self::quiesce::Quiet;
 pub use self::ranges::{Progress, Ranged, Terms};
 pub use self::recent::{Answered, Recent};
 pub use self::record::Recording;
+pub use self::settings::{Change, Settings};
 pub use self::state_file::StateFile;
 pub use self::stats::Stats;
 pub use self::status::{Member, Status};

@@ -76,6 +76,13 @@ impl Ring {
         Self { requests: VecDeque::new(), most: (bytes / EACH) as usize }
     }
 
+    /// Takes another size: the oldest requests beyond it are forgotten.
+    pub fn resize(&mut self, bytes: u64) {
+        self.most = (bytes / EACH) as usize;
+        self.requests.drain(..self.requests.len().saturating_sub(self.most));
+        self.requests.shrink_to(self.most);
+    }
+
     /// Keeps a request that was answered after `took`.
     #[inline]
     pub fn note(&mut self, asked: Asked, took: Nanos, hit: bool, ok: bool) {
@@ -147,6 +154,8 @@ mod tests {
             ok,
         };
         assert_eq!(ring.requests(), [noted(3, 8, true, true), noted(5, u32::MAX, false, false)]);
+        ring.resize(EACH);
+        assert_eq!(ring.requests(), [noted(5, u32::MAX, false, false)]);
         let mut none = Ring::of(EACH - 1);
         none.note(asked(1, Kind::Read), 1, true, true);
         assert!(none.requests().is_empty() && none.memory_bytes() == 0);

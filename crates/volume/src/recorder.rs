@@ -32,7 +32,7 @@ impl Cache {
 
     /// Keeps the last requests of all volumes, because of an alarm. A worker that does not answer leaves the earlier ones.
     pub(crate) fn keep_recent(self: &Arc<Self>, alarm: &str) {
-        if self.config.recorder_bytes == 0 {
+        if self.settings().recorder_bytes == 0 {
             return;
         }
         let (cache, alarm) = (Arc::clone(self), alarm.to_owned());
@@ -55,9 +55,9 @@ impl Volume {
     /// The recorder is off, there was no alarm, or a worker does not answer.
     pub fn recent(&self, at_alarm: bool) -> Result<Recent, VolumeError> {
         let cache = self.cache();
-        if cache.config.recorder_bytes == 0 {
+        if cache.settings().recorder_bytes == 0 {
             return Err(VolumeError::Refused(
-                "the server keeps no requests: it was started with --recorder 0".to_owned(),
+                "the server keeps no requests: --recorder is 0".to_owned(),
             ));
         }
         if at_alarm {

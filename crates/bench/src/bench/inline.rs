@@ -37,7 +37,7 @@ impl Inline {
     pub(super) fn new(origin_bytes: u64, slots: u64, spec: &CacheSpec, limits: &Limits) -> Self {
         let unit_bytes = spec.unit_bytes;
         let shape = Shape::new(origin_bytes, unit_bytes, 1);
-        let shard = Shard::new(shape, spec, limits.clone(), DevId(0));
+        let shard = Shard::new(shape, spec, *limits, DevId(0));
         let plan = UnitsPlan::volatile(Frame::BARE, unit_bytes, slots, 512);
         shard.attach(plan.place(DevId(1), 0), None);
         Self { shard, now: 0, unit_bytes }

@@ -105,7 +105,7 @@ impl Volume {
         let mut driver = Driver::new()?;
         driver.attach(ORIGIN, origin.clone());
         let shape = Shape::new(origin_bytes, unit_bytes, 1);
-        let shard = Shard::new(shape, &choices.try_into()?, limits.clone(), ORIGIN);
+        let shard = Shard::new(shape, &choices.try_into()?, *limits, ORIGIN);
         if let Some(flash) = flash {
             driver.attach(FLASH, flash.clone());
             let geometry = flash.geometry();

@@ -9,11 +9,11 @@ use larder_core::config::Limits;
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
-use larder_volume::ClientLimits;
 use larder_volume::budget::{Budget, LEAST_BYTES};
+use larder_volume::{Change, ClientLimits};
 
 use crate::setting::BadSetting;
-use crate::units::{ratio, size, span};
+use crate::units::{on_or_off, ratio, size, span};
 
 /// The least tier of RAM: some pages for each worker.
 const LEAST_RAM: u64 = 1 << 20;
@@ -30,6 +30,12 @@ pub struct LimitArgs {
     /// Memory for copies of pages that clients read from flash: 0 for none, or at least 1MiB
     #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     pub ram: u64,
+    /// Whether reads admit what they miss: off leaves the cache as it is, but for writes
+    #[arg(
+        long, value_parser = on_or_off, action = clap::ArgAction::Set, default_value = "on", value_name = "on|off",
+        hide_short_help = true
+    )]
+    pub populate: bool,
     /// Largest read of population, 4KiB to 1MiB; population reads less at a time while clients read
     #[arg(
         long, value_parser = size, default_value = "1MiB", value_name = "SIZE", hide_short_help = true
@@ -110,7 +116,7 @@ fn time_of_day_at_zero() -> Nanos {
 impl LimitArgs {
     /// The limits that the user set.
     pub fn limits(&self) -> Result<Limits> {
-        if !(4096..=1 << 20).contains(&self.populate_io) || !self.populate_io.is_multiple_of(4096) {
+        if !Limits::is_population_io(self.populate_io) {
             let why = "accepted a multiple of 4KiB up to 1MiB";
             bail!(BadSetting::of("populate_io", format_size(self.populate_io), why));
         }
@@ -128,6 +134,7 @@ impl LimitArgs {
         Ok(Limits {
             write_through_bytes: self.write_buffer,
             ram_bytes: self.ram,
+            populates: self.populate,
             population_io_bytes: self.populate_io,
             population_share: self.populate_share,
             checkpoint: self.checkpoint.max(1_000_000),
@@ -137,6 +144,18 @@ impl LimitArgs {
             time_of_day: time_of_day_at_zero(),
             ..Limits::default()
         })
+    }
+
+    /// The settings that may change while the volume is served, as they are given here.
+    pub fn change(&self) -> Change {
+        Change {
+            populate: Some(self.populate),
+            populate_share_ratio: Some(self.populate_share),
+            populate_io_bytes: Some(self.populate_io),
+            checkpoint_ns: Some(self.checkpoint.max(1_000_000)),
+            client_idle_ns: Some(self.client_idle.unwrap_or(0)),
+            recorder_bytes: Some(self.recorder),
+        }
     }
 
     /// What the clients of a volume may take.

@@ -16,6 +16,7 @@ mod doors;
 pub mod helper;
 mod limits;
 mod open;
+mod reload;
 mod restrict;
 mod run;
 mod served;
@@ -79,7 +80,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     doors.tell();
     notify(READY, &run::serving(&served));
     watchdog::start(served.iter().map(|s| Arc::clone(&s.cache)).collect());
-    run::until_stopped(&served, doors, &helper, &signals)
+    run::until_stopped(&served, doors, &helper, &signals, given)
 }
 
 /// Starts what needs privileges, if a listener does: the helper, and the thread of the ublk driver's commands. Then drops

@@ -12,7 +12,7 @@
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
 //! removed only in the directories of state files, sockets and records for udev. A broken connection to an NBD server is
 //! made again, for which the server reads certificates and the resolver's configuration again; a reload reads the server's
-//! own certificates. Other programs replace these files, and links lead to them, so the rights are on the directories of
+//! own certificates and the configuration. Other programs replace these files, and links lead to them, so the rights are on the directories of
 //! the files themselves. A FUSE file needs no right: the helper (`helper`) mounts and unmounts it, which Landlock forbids
 //! to the server.
 
@@ -103,6 +103,8 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
         if let Some(state) = &checked.state {
             rights.push((directory(state.path()), REPLACE));
         }
+        // SIGHUP reads the configuration again; an editor replaces the file.
+        rights.extend(checked.plan.file().map(|file| (home(file), READ)));
         for way in checked.ways.iter().chain(&checked.own_way) {
             rights.push((directory(&way.control), SOCKETS));
             let files = way.secure.iter().flat_map(|secure| secure.tls.files().paths());

@@ -5,15 +5,16 @@
 //! error when its last volume failed, and at the latest when it is stopped. A stop takes no longer than its bound,
 //! however many volumes there are.
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use clap::ArgMatches;
 
 use super::doors::Doors;
 use super::helper::Helper;
+use super::reload;
 use super::served::Served;
 use super::signals::Signals;
 use crate::exit;
@@ -23,12 +24,13 @@ use crate::out::{complain, tell};
 /// How often volumes are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Serves until a signal stops it, or no volume is left.
+/// Serves until a signal stops it, or no volume is left. `given` is the source of the settings.
 pub fn until_stopped(
     served: &[Served],
     mut doors: Doors,
     helper: &Helper,
     signals: &Signals,
+    given: &ArgMatches,
 ) -> Result<()> {
     let stops = &signals.stops;
     let lost: Vec<AtomicBool> = served.iter().map(|_| AtomicBool::new(false)).collect();
@@ -41,7 +43,7 @@ pub fn until_stopped(
         }
         helper.look();
         if signals.reload.swap(false, Ordering::SeqCst) {
-            reload(served);
+            reload::reload(served, given);
         }
         if lost.iter().all(|l| l.load(Ordering::SeqCst)) {
             bail!(exit::failed("a worker stopped; see the log above"));
@@ -64,22 +66,6 @@ pub fn until_stopped(
     match served.len() - left.len() {
         0 => Ok(()),
         n => bail!(exit::failed(&format!("{n} of the volumes had failed; see the log above"))),
-    }
-}
-
-/// Reads certificates again, for clients that connect from now on.
-fn reload(served: &[Served]) {
-    let ways = served.iter().flat_map(|s| &s.ways);
-    let read = ways.filter_map(|way| way.secure.as_ref()).map(|secure| secure.tls.reload());
-    let read: Vec<_> = read.collect();
-    // Volumes may share files.
-    let failed: BTreeSet<_> =
-        read.iter().filter_map(|r| Some(r.as_ref().err()?.to_string())).collect();
-    for why in &failed {
-        tracing::warn!("{why}; the certificates and lists that were read before stay in use");
-    }
-    if failed.is_empty() {
-        tracing::info!("SIGHUP: read the files of TLS of {} volumes", read.len());
     }
 }
 

@@ -265,7 +265,7 @@ impl Current {
         let (KindSpec::Log(spec), Some(me)) = (&self.kind, self.me.upgrade()) else { return };
         self.detaching.stopped.set(false);
         self.detaching.hold_back.set(false);
-        let (device, limits) = (self.cx.device(), &self.cx.limits);
+        let (device, limits) = (self.cx.device(), &self.cx.limits.get());
         let flash = Flash::new(dev, device, limits, spec.contents, self.owner());
         let flash = Rc::new(flash.patient(log::patience(spec.contents, limits)));
         let opening = Opening::new(flash.device());

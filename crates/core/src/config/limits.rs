@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Budgets and time limits of the engine.
 
+use crate::buf::PAGE;
 use crate::exec::{Nanos, SECOND};
 
 /// Budgets and time limits. Where SCE states a value, it is the default.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of client data that may wait for their flash write after the answer (SCE 3.6: 8 MiB).
     pub write_through_bytes: u64,
     /// The largest population read (design rule 6); the pace may choose smaller ones.
     pub population_io_bytes: u64,
+    /// Whether reads admit units and pages in the background: population, and exchanges of periodic updates.
+    pub populates: bool,
     /// The share of the time in which population may use the origin while clients use it.
     pub population_share: f64,
     /// A flash operation that takes longer is answered from the origin.
@@ -36,6 +39,7 @@ impl Default for Limits {
         Self {
             write_through_bytes: 8 << 20,
             population_io_bytes: 1 << 20,
+            populates: true,
             population_share: 0.8,
             flash_timeout: 2 * SECOND,
             flash_dead_after: 30 * SECOND,
@@ -46,6 +50,22 @@ impl Default for Limits {
             time_of_day: 0,
             checkpoint: SECOND,
         }
+    }
+}
+
+impl Limits {
+    /// Whether a population read may be so large.
+    #[must_use]
+    pub fn is_population_io(bytes: u64) -> bool {
+        (PAGE as u64..=1 << 20).contains(&bytes) && bytes.is_multiple_of(PAGE as u64)
+    }
+
+    /// With those of `other` that may change while a shard runs. All time limits of a shard's operations are equal
+    /// (`exec/executor.rs`), so these may not.
+    #[must_use]
+    pub(crate) fn adjusted(self, other: &Self) -> Self {
+        let Self { populates, population_io_bytes, population_share, checkpoint, .. } = *other;
+        Self { populates, population_io_bytes, population_share, checkpoint, ..self }
     }
 }
 

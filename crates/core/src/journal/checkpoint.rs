@@ -44,7 +44,7 @@ pub(crate) trait Checkpointed: Journal {
 pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
     while let Some(journal) = journal.upgrade() {
         let Base { cx, progress, .. } = journal.base();
-        let (log, period) = (journal.base().log(), cx.limits.checkpoint);
+        let (log, period) = (journal.base().log(), cx.limits.get().checkpoint);
         if log.has_failed() || log.flash.closed() {
             return;
         }

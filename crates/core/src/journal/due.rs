@@ -59,10 +59,10 @@ impl CleanJournal {
 
     fn now(&self) -> Now {
         let (cx, hurry) = (&self.base.cx, self.base.progress.hurry.get());
-        let (now, period) = (cx.exec.now(), cx.limits.checkpoint.max(1));
+        let (now, period) = (cx.exec.now(), cx.limits.get().checkpoint.max(1));
         Now {
             period: (now / period) as u32,
-            quiet: now.saturating_sub(self.last_write.get()) > cx.limits.checkpoint || hurry,
+            quiet: now.saturating_sub(self.last_write.get()) > cx.limits.get().checkpoint || hurry,
             hurry,
             used: self.base.table.used(),
             valid_regions: self.valid_regions(),

@@ -41,11 +41,11 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
     let Population::Exchange(policy) = &cx.population else { return };
     loop {
         repair(&cx, &current).await;
-        let time_of_day = cx.limits.time_of_day.wrapping_add(cx.exec.now());
+        let time_of_day = cx.limits.get().time_of_day.wrapping_add(cx.exec.now());
         let wait = policy.borrow().settings().schedule.wait(time_of_day);
         cx.exec.sleep(wait.max(1)).await;
         let detaching = &current.detaching;
-        if detaching.has_begun() {
+        if detaching.has_begun() || !cx.limits.get().populates {
             continue;
         }
         if let Some(cache) = current.exchanges() {

@@ -57,8 +57,8 @@ pub(crate) enum Use {
 
 /// The pace of population from one origin, for one shard. A *visit* is a small client read of the origin.
 pub(crate) struct Pace {
-    share: f64,
-    most_bytes: u64,
+    share: Cell<f64>,
+    most_bytes: Cell<u64>,
     foreground: Cell<u32>,
     foreground_ended: Cell<Option<Nanos>>,
     /// Average time of visits, of its square, and of population reads of the current size.
@@ -75,6 +75,10 @@ pub(crate) struct Pace {
     waiting: WaitList,
 }
 
+fn share_of(limits: &Limits) -> f64 {
+    limits.population_share.clamp(0.001, 1.0)
+}
+
 fn average(cell: &Cell<f64>, value: f64) {
     let old = cell.get();
     cell.set(if old == 0.0 { value } else { old + NEWEST * (value - old) });
@@ -84,8 +88,8 @@ impl Pace {
     pub(crate) fn new(limits: &Limits) -> Self {
         let most_bytes = limits.population_io_bytes.max(PAGE as u64);
         Self {
-            share: limits.population_share.clamp(0.001, 1.0),
-            most_bytes,
+            share: Cell::new(share_of(limits)),
+            most_bytes: Cell::new(most_bytes),
             foreground: Cell::new(0),
             foreground_ended: Cell::new(None),
             visit_ns: Cell::new(0.0),
@@ -98,6 +102,13 @@ impl Pace {
             rest_until: Cell::new(0),
             waiting: WaitList::default(),
         }
+    }
+
+    /// The share and the largest read change.
+    pub(crate) fn adjust(&self, limits: &Limits) {
+        self.share.set(share_of(limits));
+        self.most_bytes.set(limits.population_io_bytes.max(PAGE as u64));
+        self.step_bytes.set(self.step_bytes.get().min(self.most_bytes.get()));
     }
 
     /// An operation on the origin begins.
@@ -145,7 +156,7 @@ impl Pace {
 
     /// Bytes of the next population read.
     pub(crate) fn step_bytes(&self, now: Nanos) -> u64 {
-        if self.busy(now) { self.step_bytes.get() } else { self.most_bytes }
+        if self.busy(now) { self.step_bytes.get() } else { self.most_bytes.get() }
     }
 
     /// Waits until a population read may begin.
@@ -172,9 +183,9 @@ impl Pace {
         average(&self.step_ns, took as f64);
         let visits = self.step_ns.get() / visit;
         let next = if visits > TOO_LONG {
-            (size / 2).max(LEAST_BYTES.min(self.most_bytes))
+            (size / 2).max(LEAST_BYTES.min(self.most_bytes.get()))
         } else if visits < SHORT {
-            (size * 2).min(self.most_bytes)
+            (size * 2).min(self.most_bytes.get())
         } else {
             size
         };
@@ -198,7 +209,7 @@ impl Pace {
         self.steps.set(self.steps.get() - 1);
         self.step_ended.set(now);
         let took = (now - began) as f64;
-        let owed = self.rest_owed.get() + took * (1.0 / share.unwrap_or(self.share) - 1.0);
+        let owed = self.rest_owed.get() + took * (1.0 / share.unwrap_or(self.share.get()) - 1.0);
         let visit = if self.visit_ns.get() > 0.0 { self.visit_ns.get() } else { took };
         let rests = owed >= REST_VISITS * visit;
         self.rest_owed.set(if rests { 0.0 } else { owed });

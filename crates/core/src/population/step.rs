@@ -40,7 +40,7 @@ pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, pacing
         let began = cx.exec.now();
         let bytes = match pacing {
             Pacing::Paced => pace.step_bytes(began),
-            Pacing::Inline => cx.limits.population_io_bytes,
+            Pacing::Inline => cx.limits.get().population_io_bytes,
         };
         let part = part(start, all.end, bytes);
         start = part.end;
@@ -69,7 +69,7 @@ pub(crate) async fn populate_whole<J: Journal>(
     let pages = shape.pages_of(unit);
     let mut start = 0;
     while start < pages {
-        let part = part(start, pages, units.cx.limits.population_io_bytes);
+        let part = part(start, pages, units.cx.limits.get().population_io_bytes);
         start = part.end;
         if populate_part(units, pin, unit, part).await.is_none() {
             return false;

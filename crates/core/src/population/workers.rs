@@ -27,6 +27,10 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
     let Population::Workers(workers) = &cx.population else { return };
     let wake = &workers.wake[number as usize];
     loop {
+        if !cx.limits.get().populates {
+            wake.wait(&cx.exec).await;
+            continue;
+        }
         repair(&cx, &current).await;
         let free_ratio = current.clean().map_or(0.0, |c| c.units.table.free_ratio());
         let turn = workers.policy.borrow_mut().turn(number, free_ratio, cx.exec.now());

@@ -111,11 +111,27 @@ impl Target {
                 (bounded(hold_seconds), bounded(bound_seconds)),
             ),
             Command::Heat => heat::serve(stream, self.volume()?),
+            Command::Set(change) => {
+                let cache = self.whole_cache("the settings")?;
+                cache.set(&change).and_then(|settings| value(json!(settings)))
+            }
             Command::Recent { at_alarm, last_us } => {
                 recent::serve(stream, self.volume()?, at_alarm, last_us)
             }
             Command::Record => record::serve(stream, self.volume()?),
         }
+    }
+
+    /// The cache, for what concerns all of its volumes.
+    fn whole_cache(&self, what: &str) -> Result<&Arc<Cache>, VolumeError> {
+        let cache = self.cache();
+        if self.one_of_several().is_some() {
+            return Err(VolumeError::Usage(format!(
+                "several volumes share {what}; accepted: --name {}",
+                cache.config().name
+            )));
+        }
+        Ok(cache)
     }
 
     fn detach(

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use larder_volume::{Answered, Recorded};
+use larder_volume::{Answered, Change, Recorded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub const REQUEST_BOUND: Duration = Duration::from_secs(10);
 pub const MOST_LINE: u64 = 4 << 20;
 
 /// A request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
     /// The volume's state.
@@ -87,6 +87,8 @@ pub enum Command {
         /// Only requests that arrived so many microseconds before the last of them, or later.
         last_us: Option<u64>,
     },
+    /// Change settings, until the server ends; the answer has all of them.
+    Set(Change),
     /// Take a volume that left the cache it shares into it again.
     Join,
     /// Send the clients' requests until this client closes its sending side: see [`record`](super::record).
@@ -147,7 +149,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, recent, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, recent, set, join or record")
     })
 }
 

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use larder_core::buf::release_kept;
+use larder_core::config::Limits;
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
@@ -21,6 +22,7 @@ use super::{Caller, Message, Worker, writes};
 use crate::client::{Client, Place};
 use crate::connection::{Accepted, Connection};
 use crate::session::{Abort, ClientRequest, Doing, Phase, Source, What};
+use crate::settings::Settings;
 use crate::stats::Tally;
 
 /// How often connections are checked.
@@ -209,7 +211,8 @@ impl Worker {
             return;
         }
         self.find_gone();
-        if let Some(bound) = self.idle_bound {
+        let bound = self.idle_bound;
+        if bound > 0 {
             self.abort_where(Abort::Idle, |connection, now| {
                 let (doing, since) = connection.doing();
                 doing != Doing::Working && since + bound <= now
@@ -228,7 +231,7 @@ impl Worker {
         if rests {
             release_kept();
         }
-        if self.idle_bound.is_some() && !self.connections.is_empty()
+        if bound > 0 && !self.connections.is_empty()
             || !rests
             || !self.connections.iter().all(|(_, c)| quiet(c))
         {
@@ -280,6 +283,14 @@ impl Worker {
     pub fn client_bytes(&self) -> u64 {
         let connections: u64 = self.connections.iter().map(|(_, c)| c.session.memory_bytes()).sum();
         connections + self.queue_bytes()
+    }
+
+    /// Takes settings that changed.
+    pub fn adjust(&mut self, settings: &Settings, limits: &Limits, ring_bytes: u64) {
+        self.shard.adjust(limits);
+        self.observed.resize(ring_bytes);
+        (self.idle_bound, self.passive) = (settings.client_idle_ns, !settings.populate);
+        self.look_soon();
     }
 
     /// What it counted: of all volumes, or of one.

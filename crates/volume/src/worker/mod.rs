@@ -41,6 +41,7 @@ use crate::overlaps::Pass;
 use crate::part::Part;
 use crate::queue::Queue;
 use crate::recent::Asked;
+use crate::settings::Settings;
 use crate::stats::Tally;
 
 pub(crate) use self::bulk::Others;
@@ -109,12 +110,10 @@ pub(crate) struct Shared {
     pub parts: Arc<[Part]>,
     /// Whether a FLUSH goes to every shard.
     pub flush_shards: bool,
-    /// How long a connection may be idle.
-    pub idle_bound: Option<Nanos>,
     pub budget: Budget,
     pub others: Others,
-    /// Memory of each worker for the last requests of each volume.
-    pub ring_bytes: u64,
+    /// Settings that may change.
+    pub settings: Settings,
 }
 
 /// The worker, see the module.
@@ -147,8 +146,10 @@ pub(crate) struct Worker {
     touched: Vec<Place>,
     /// When connections are checked next.
     next_look: Option<Nanos>,
-    /// See [`Shared`].
-    idle_bound: Option<Nanos>,
+    /// How long a connection may be idle; 0: for ever.
+    idle_bound: Nanos,
+    /// Reads leave the cache as it is.
+    passive: bool,
     budget: Budget,
     /// Pieces that this worker sent, or that its shard got from other workers.
     pieces: u64,
@@ -177,7 +178,8 @@ impl Worker {
         reports: Sender<Report>,
     ) -> Self {
         let Shared { mailboxes, holding, volumes, parts, flush_shards, .. } = shared;
-        let Shared { idle_bound, budget, others, ring_bytes, .. } = shared;
+        let Shared { budget, others, settings, .. } = shared;
+        let ring_bytes = settings.ring_bytes(mailboxes.len() as u32);
         Self {
             driver,
             shard,
@@ -200,7 +202,8 @@ impl Worker {
             serial: 0,
             touched: Vec::new(),
             next_look: None,
-            idle_bound,
+            idle_bound: settings.client_idle_ns,
+            passive: !settings.populate,
             budget,
             pieces: 0,
             looked_at: 0,
@@ -389,6 +392,7 @@ impl Worker {
             }
             return;
         }
+        let passive = passive || self.passive;
         let cut = self.shape.pieces(offset, len);
         let count = self.shape.count(offset, len) as u32;
         let owner = match caller {

@@ -52,6 +52,11 @@ impl Observed {
         self.rings[volume as usize].note(asked, took, hit, ok);
     }
 
+    /// Rings of another size.
+    pub fn resize(&mut self, ring_bytes: u64) {
+        self.rings.iter_mut().for_each(|ring| ring.resize(ring_bytes));
+    }
+
     /// The last requests of a volume that this worker answered.
     pub fn recent(&self, volume: u32) -> Vec<Answered> {
         self.rings[volume as usize].requests()

@@ -101,8 +101,7 @@ fn curve_words(served: &Served, verdict: &str) -> Vec<String> {
 /// What follows from the curve.
 fn verdict(served: &Served) -> String {
     let Some(curve) = &served.curve else {
-        return "the curve has no references yet, or the server was started with --recorder 0"
-            .to_owned();
+        return "the curve has no references yet, or --recorder is 0".to_owned();
     };
     let points = |ratio: f64| format!("{:.1} points", ratio * 100.0);
     let now = match curve.at(served.flash_bytes) {
@@ -176,7 +175,7 @@ mod tests {
         assert_eq!(of(0, &[0.1, 0.5]), none);
         assert!(
             verdict(&Served { name: String::new(), flash_bytes: 1, curve: None })
-                .contains("--recorder 0")
+                .contains("--recorder is 0")
         );
     }
 }

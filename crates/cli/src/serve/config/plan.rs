@@ -148,6 +148,11 @@ impl Plan {
         if self.sharers.is_empty() { std::slice::from_ref(self) } else { &self.sharers }
     }
 
+    /// The file that describes it.
+    pub fn file(&self) -> Option<&Path> {
+        self.origin.as_ref().map(|(path, _)| path.as_path())
+    }
+
     /// Whether several volumes may share the cache.
     pub fn is_shared(&self) -> bool {
         !self.sharers.is_empty()

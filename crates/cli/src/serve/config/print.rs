@@ -44,6 +44,41 @@ pub fn print(plans: &[Plan]) -> Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
+/// The keys whose effective values differ, of a cache and its volumes.
+pub fn differences(old: &Plan, new: &Plan) -> Result<Vec<String>> {
+    let mut keys = Vec::new();
+    let volumes = |plan: &Plan| {
+        let shared = plan.is_shared();
+        let volumes = plan.volumes().iter().filter(|_| shared);
+        volumes.map(|v| (v.args.name.clone(), lines(v, |_| true))).collect::<Vec<_>>()
+    };
+    let (before, after) = (lines(old, |_| true)?, lines(new, |_| true)?);
+    keys.extend(differing(&before, &after));
+    let (before, after) = (volumes(old), volumes(new));
+    if before.len() != after.len() {
+        keys.push("volumes".to_owned());
+    }
+    for ((name, old), (other, new)) in before.into_iter().zip(after) {
+        match name == other {
+            true => keys.extend(differing(&old?, &new?)),
+            false => keys.push("volumes".to_owned()),
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// The keys of lines that only one of two texts has.
+fn differing(old: &str, new: &str) -> Vec<String> {
+    let only = |of: &str, other: &str| -> Vec<String> {
+        let other: Vec<&str> = other.lines().collect();
+        let lines = of.lines().filter(|line| !other.contains(line));
+        lines.filter_map(|line| Some(line.split_once(" = ")?.0.to_owned())).collect()
+    };
+    [only(old, new), only(new, old)].concat()
+}
+
 /// `key = value` of every key that is wanted and has a value.
 fn lines(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<String> {
     let decided = decided(plan).map_err(|e| plan.locate(e))?;

@@ -77,7 +77,7 @@ impl Clean {
         if found.is_some() && !warm {
             restored = table();
         }
-        let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Copies, owner);
+        let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Copies, owner);
         let flash = Rc::new(flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes()));
         let kept = found.filter(|_| warm);
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {

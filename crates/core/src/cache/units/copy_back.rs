@@ -188,7 +188,7 @@ impl WriteBack {
                 Err(errno) => failed.push((at.0, errno)),
             }
         }
-        let most = self.units.cx.limits.population_io_bytes;
+        let most = self.units.cx.limits.get().population_io_bytes;
         let adjoins = |run: &[Part], next: &Part| {
             let (first, last) = (&run[0], &run[run.len() - 1]);
             let ends = last.offset + last.len == next.offset;
@@ -231,7 +231,8 @@ impl WriteBack {
     fn parts(&self, (of, (pin, unit)): (usize, &(SlotPin, u32))) -> Vec<Part> {
         let (mask, regions) = (self.dirty.mask(pin.slot()), self.dirty.regions());
         let region_bytes = u64::from(regions.pages_each) * PAGE as u64;
-        let most = (self.units.cx.limits.population_io_bytes / region_bytes).clamp(1, 64) as u32;
+        let most =
+            (self.units.cx.limits.get().population_io_bytes / region_bytes).clamp(1, 64) as u32;
         let (mut region, mut parts) = (0, Vec::new());
         while region < REGIONS {
             let run = (mask >> region).trailing_ones().min(most);

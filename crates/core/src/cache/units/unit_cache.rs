@@ -347,7 +347,7 @@ impl<J: Journal> UnitCache<J> {
     /// # Errors
     /// If the origin failed, is overdue, or is no longer trusted: a buffer.
     async fn read_origin(&self, place: &Place, buf: Buf) -> Result<Buf, Buf> {
-        let (cx, limit) = (&self.cx, self.cx.limits.flash_timeout);
+        let (cx, limit) = (&self.cx, self.cx.limits.get().flash_timeout);
         let origin = cx.origins.at(place.offset);
         let read = origin.read_within(limit, place.range(), buf).await;
         let (Some(balance), Some(flash)) = (&self.balance, self.flash.load()) else {

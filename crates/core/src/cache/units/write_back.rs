@@ -102,8 +102,8 @@ impl WriteBack {
             cx.population.restore(found.factors(layout));
         }
         cx.population.attached(table.slots(), &cx.shape);
-        let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner);
-        let flash = flash.patient(cx.limits.flash_dead_after);
+        let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Dirty, owner);
+        let flash = flash.patient(cx.limits.get().flash_dead_after);
         let flash = Rc::new(flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes()));
         let slots = Rc::new(DirtyFlash::new(cx, &table, &flash, plan));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder set`: shows and changes settings of a serving process.
+
+use anyhow::Result;
+use clap::Args;
+use larder_core::exec::Nanos;
+use larder_front::control::wire::Command;
+use larder_io::format_size;
+use larder_volume::Change;
+use serde_json::Value;
+
+use crate::control::ControlArgs;
+use crate::operate::{ask, number};
+use crate::units::{on_or_off, ratio, size, span};
+
+/// The settings to change.
+#[derive(Args, Debug)]
+pub struct SetArgs {
+    #[command(flatten)]
+    pub control: ControlArgs,
+    /// Whether reads admit what they miss: off leaves the cache as it is, but for writes
+    #[arg(long, value_name = "on|off", value_parser = on_or_off, action = clap::ArgAction::Set)]
+    pub populate: Option<bool>,
+    /// Share of the time in which population may use the origin while clients use it
+    #[arg(long, value_name = "SHARE", value_parser = ratio)]
+    pub populate_share: Option<f64>,
+    /// Largest read of population, 4KiB to 1MiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub populate_io: Option<u64>,
+    /// Interval at which the journal records the contents of units
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub checkpoint: Option<Nanos>,
+    /// A connection without progress is closed after this time; 0s: never
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub client_idle: Option<Nanos>,
+    /// Memory of each volume for its last requests; 0: for neither these nor the miss-ratio curve
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub recorder: Option<u64>,
+}
+
+impl SetArgs {
+    fn change(&self) -> Change {
+        Change {
+            populate: self.populate,
+            populate_share_ratio: self.populate_share,
+            populate_io_bytes: self.populate_io,
+            checkpoint_ns: self.checkpoint,
+            client_idle_ns: self.client_idle,
+            recorder_bytes: self.recorder,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn set(args: &SetArgs) -> Result<()> {
+    ask(&args.control, &Command::Set(args.change()), words)
+}
+
+/// The settings in use, as keys of a configuration.
+fn words(settings: &Value) -> String {
+    let span = |key: &str| match number(settings, key) {
+        ns if ns % 1_000_000_000 == 0 => format!("{}s", ns / 1_000_000_000),
+        ns => format!("{}ms", ns / 1_000_000),
+    };
+    let populate = if settings["populate"].as_bool().unwrap_or(true) { "on" } else { "off" };
+    let share = settings["populate_share_ratio"].as_f64().unwrap_or_default();
+    let idle = match number(settings, "client_idle_ns") {
+        0 => "# client_idle: never".to_owned(),
+        _ => format!("client_idle = \"{}\"", span("client_idle_ns")),
+    };
+    [
+        format!("populate = \"{populate}\""),
+        format!("populate_share = \"{}%\"", (share * 1e4).round() / 1e2),
+        format!("populate_io = \"{}\"", format_size(number(settings, "populate_io_bytes"))),
+        format!("checkpoint = \"{}\"", span("checkpoint_ns")),
+        idle,
+        format!("recorder = \"{}\"", format_size(number(settings, "recorder_bytes"))),
+    ]
+    .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_are_printed_as_keys_of_a_configuration() {
+        let settings = json!({ "populate": false, "populate_share_ratio": 0.8, "populate_io_bytes": 1 << 20,
+            "checkpoint_ns": 1_500_000_000_u64, "client_idle_ns": 0, "recorder_bytes": 8 << 20 });
+        let expected = "populate = \"off\"\npopulate_share = \"80%\"\npopulate_io = \"1MiB\"\ncheckpoint = \"1500ms\"\n\
+            # client_idle: never\nrecorder = \"8MiB\"";
+        assert_eq!(words(&settings), expected);
+        assert!(
+            words(&json!({ "client_idle_ns": 60_000_000_000_u64 }))
+                .contains("client_idle = \"60s\"")
+        );
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Settings that change while a server runs: `larder set`, and SIGHUP for the configuration.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
+
+use larder_testkit::command::{PRESETS, make_initial, one_json};
+use larder_testkit::load::eventually;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const BYTES: u64 = 16 << 20;
+
+fn set(place: &Place, words: &[&str]) -> Value {
+    one_json(&place.ask(&[&["set", "--json"], words].concat()).ok())
+}
+
+/// Reads every unit a few times; whether that admits anything.
+fn reads_admit(place: &Place) -> bool {
+    let admitted = || ["units_used", "populations", "evictions"].map(|key| place.stat(key));
+    let before = admitted();
+    let mut client = place.client();
+    for _ in 0..8 {
+        for offset in (0..BYTES).step_by(64 << 10) {
+            client.read_at(offset, &mut [0; 4096]).unwrap();
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    admitted() != before
+}
+
+#[test]
+fn without_population_reads_leave_the_cache_as_it_is() {
+    for preset in PRESETS {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = Server::start(&place.serve_preset(preset, &["--populate", "off"]));
+        assert_eq!(set(&place, &[])["populate"], false, "{preset}");
+        assert!(!reads_admit(&place), "{preset}: admitted");
+        assert_eq!((place.stat("units_used"), place.stat("populations")), (0, 0), "{preset}");
+        assert_eq!(set(&place, &["--populate", "on"])["populate"], true);
+        eventually("reads admit", || reads_admit(&place));
+        eventually("there are hits", || reads_admit(&place) || place.stat("read_hits") > 0);
+        set(&place, &["--populate", "off"]);
+        // What had begun ends.
+        eventually("population has ended", || !reads_admit(&place));
+        let (used, hits) = (place.stat("units_used"), place.stat("read_hits"));
+        assert!(!reads_admit(&place), "{preset}: admitted");
+        assert_eq!(place.stat("units_used"), used, "{preset}");
+        assert!(place.stat("read_hits") > hits, "{preset}: what flash has is read from it");
+        server.stop();
+    }
+}
+
+#[test]
+fn bad_values_change_nothing() {
+    let place = Place::new();
+    let server = Server::start(&place.serve(&["--origin=mem:16MiB", "--flash=mem:8MiB"]));
+    let before = set(&place, &[]);
+    for (words, why) in [
+        (["--populate", "maybe"], "got 'maybe', accepted on or off"),
+        (["--populate-share", "200%"], "accepted 0% to 100%"),
+        (["--populate-io", "5000"], "populate_io: accepted a multiple of 4KiB up to 1MiB"),
+        (["--checkpoint", "0s"], "checkpoint: accepted at least 1ms"),
+        (["--client-idle", "1ms"], "client_idle: accepted 0 (never), or at least 1s"),
+    ] {
+        let ended = place.ask(&[&["set", "--recorder", "0"][..], &words].concat());
+        assert!(ended.code == 2 && ended.err.contains(why), "{ended:?}");
+        assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
+    }
+    assert_eq!(set(&place, &[]), before);
+    let text = place.ask(&["set", "--recorder", "1MiB", "--client-idle", "5s"]).ok();
+    assert!(
+        text.contains("recorder = \"1MiB\"") && text.contains("client_idle = \"5s\""),
+        "{text}"
+    );
+    server.stop();
+}
+
+#[test]
+fn sighup_takes_what_changed_in_the_configuration() {
+    let place = Place::new();
+    let file = place.path("larder.toml");
+    let at = |name: &str| place.word(name);
+    let write = |more: &str| {
+        let text = format!(
+            "origin = \"mem:16MiB\"\nlisten = [\"nbd+unix:{}\"]\ncontrol = \"{}\"\nname = \"db\"\n{more}\n",
+            at("nbd"),
+            at("control")
+        );
+        // As an editor replaces it.
+        std::fs::write(place.path("new"), text).unwrap();
+        std::fs::rename(place.path("new"), &file).unwrap();
+    };
+    write("flash = \"mem:8MiB\"\npopulate_share = \"70%\"");
+    let mut server = Server::start_config(&file, 1);
+    assert_eq!(set(&place, &[])["populate_share_ratio"], 0.7);
+    set(&place, &["--recorder", "0"]);
+    write(
+        "flash = \"mem:12MiB\"\npopulate_share = \"50%\"\npreset = \"sce\"\nclient_idle = \"7s\"",
+    );
+    server.signal(Signal::HUP);
+    eventually("the share is in use", || set(&place, &[])["populate_share_ratio"] == 0.5);
+    let now = set(&place, &[]);
+    assert_eq!(
+        (&now["client_idle_ns"], &now["recorder_bytes"]),
+        (&7_000_000_000_u64.into(), &(8 << 20).into())
+    );
+    eventually("the rest is named", || server.log().contains("in use after a restart: "));
+    assert!(
+        server.log().contains(" flash,") && server.log().contains("preset"),
+        "{}",
+        server.log()
+    );
+    write("flash = \"mem:8MiB\"\npopulate_share = \"much\"");
+    server.signal(Signal::HUP);
+    eventually("the error is named", || server.log().contains("populate_share: got 'much'"));
+    assert_eq!(set(&place, &[]), now);
+    write("flash = \"mem:8MiB\"\npopulate_io = \"5000\"");
+    server.signal(Signal::HUP);
+    eventually("the error is named", || server.log().contains("populate_io: got 5000"));
+    assert_eq!(set(&place, &[]), now);
+    assert!(server.is_alive());
+    server.stop();
+}

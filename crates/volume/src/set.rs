@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes of settings while a cache serves.
+//!
+//! Invariants: a change is checked whole before any of it is made, and changes exclude each other. Changed settings last until the
+//! server ends: the configuration decides those of the next start.
+
+use std::sync::Arc;
+
+use super::cache::Cache;
+use super::error::VolumeError;
+use super::lock::lock;
+use super::settings::{Change, Settings};
+use super::worker::Worker;
+
+impl Cache {
+    /// The settings in use.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        *lock(&self.settings)
+    }
+
+    /// Changes settings; returns those in use now.
+    ///
+    /// # Errors
+    /// A value is not accepted, and nothing was changed; or a worker does not answer.
+    pub fn set(self: &Arc<Self>, change: &Change) -> Result<Settings, VolumeError> {
+        let _one = lock(&self.change);
+        let settings = self.settings().changed(change);
+        settings.check()?;
+        let limits = settings.limits(&self.config.limits);
+        let ring_bytes = settings.ring_bytes(self.config.workers);
+        self.ask(move |worker: &mut Worker| worker.adjust(&settings, &limits, ring_bytes))?;
+        *lock(&self.settings) = settings;
+        let slots = lock(&self.state).attached.as_ref().map(|a| a.flash.plan.slots());
+        self.fit_curves(slots.map(|slots| self.flash_bytes(slots)));
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test stops at the first failure
+
+    use larder_core::config::{DEFAULT_PRESET, preset};
+    use larder_io::Device;
+
+    use super::*;
+    use crate::CacheConfig;
+
+    fn config() -> CacheConfig {
+        CacheConfig::of(Device::mem(1 << 20), preset(DEFAULT_PRESET).unwrap().choices(), 2)
+    }
+
+    #[test]
+    fn a_change_is_made_whole_or_not_at_all() {
+        let cache = Cache::start(config()).unwrap();
+        let before = cache.settings();
+        for bad in [
+            Change { populate_share_ratio: Some(1.1), ..Change::default() },
+            Change { populate_share_ratio: Some(f64::NAN), ..Change::default() },
+            Change { populate_io_bytes: Some(5000), ..Change::default() },
+            Change { checkpoint_ns: Some(0), ..Change::default() },
+            Change { client_idle_ns: Some(1), ..Change::default() },
+        ] {
+            let bad = Change { populate: Some(false), ..bad };
+            assert!(cache.set(&bad).unwrap_err().to_string().contains("accepted"), "{bad:?}");
+            assert_eq!(cache.settings(), before);
+        }
+        let change = Change { populate: Some(false), recorder_bytes: Some(0), ..Change::default() };
+        let after = cache.set(&change).unwrap();
+        assert_eq!(after, Settings { populate: false, recorder_bytes: 0, ..before });
+        assert_eq!((cache.settings(), cache.set(&Change::default()).unwrap()), (after, after));
+    }
+}
