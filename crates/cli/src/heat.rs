@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `heat export` and `heat import`: the list of what a cache holds, from which another cache of the same volume is warmed.
+//! `heat export`, `heat from-trace` and `heat import`: the list of what a cache holds, or of what a trace reads, from which a cache of
+//! the same volume is warmed.
 //!
 //! The file is text: a first line with the format's name and the number of parts, then one part a line, as `OFFSET LENGTH READS` in
 //! decimal bytes. Parts that are read most come first; parts that are read about as much (within a factor of two) are in the order of
@@ -7,6 +8,7 @@
 //!
 //! Import warms the parts in this order, as many as fit on flash.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +18,7 @@ use larder_core::exec::Nanos;
 use larder_front::control::client;
 use larder_front::control::wire::{Answer, Command, Extent};
 use larder_io::rough_size;
+use larder_trace::{Op, PAGE_BYTES, Trace};
 use serde_json::json;
 
 use crate::control::ControlArgs;
@@ -23,6 +26,7 @@ use crate::exit::Coded;
 use crate::operate::{number, volume_bytes, whole_seconds};
 use crate::out;
 use crate::ranges::{MOST_RANGES, pace};
+use crate::trace::read::ReadArgs;
 
 /// The first line of a file.
 const HEAD: &str = "larder-heat 1 ";
@@ -34,6 +38,8 @@ const LONGEST: u64 = 80;
 pub enum HeatCommand {
     /// Write what flash has of a volume, and how much it is read, to a file
     Export(ExportArgs),
+    /// Write what a trace of the volume reads, and how often, to a file
+    FromTrace(FromTraceArgs),
     /// Copy to flash what a file lists, the most read parts first
     Import(ImportArgs),
 }
@@ -48,12 +54,28 @@ pub struct ExportArgs {
     pub file: PathBuf,
 }
 
+/// `heat from-trace`.
+#[derive(Args, Debug)]
+pub struct FromTraceArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// The file to write; one that exists is replaced
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Print one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `heat import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// A file of `heat export`
+    /// A file of `heat export` or `heat from-trace`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Bytes per second at most [default: as fast as population goes, which leaves most of the origin to clients]
@@ -83,6 +105,7 @@ impl Part {
 pub fn heat(command: &HeatCommand) -> Result<()> {
     match command {
         HeatCommand::Export(args) => export(args),
+        HeatCommand::FromTrace(args) => from_trace(args),
         HeatCommand::Import(args) => import(args),
     }
 }
@@ -99,13 +122,38 @@ fn export(args: &ExportArgs) -> Result<()> {
         }
     });
     answer.map_err(Coded::from)?;
+    put(parts, &args.file, args.control.json, "cached_bytes")
+}
+
+/// The pages of 4 KiB that the reads of a trace touch.
+fn from_trace(args: &FromTraceArgs) -> Result<()> {
+    let mut records = Trace::new(&args.trace, args.read.options()).records()?;
+    let mut reads: HashMap<u64, u64> = HashMap::new();
+    let mut device = None;
+    while let Some(batch) = records.next_batch()? {
+        for record in batch.iter().filter(|record| record.op != Op::Write) {
+            if *device.get_or_insert(record.dev) != record.dev {
+                let at = args.trace.display();
+                bail!("{at}: has requests of several devices; accepted: one of them, with --dev N");
+            }
+            let pages = record.offset_bytes / PAGE_BYTES..record.end_bytes().div_ceil(PAGE_BYTES);
+            pages.for_each(|page| *reads.entry(page).or_default() += 1);
+        }
+    }
+    let part =
+        |(page, reads): (u64, u64)| Part { offset: page * PAGE_BYTES, length: PAGE_BYTES, reads };
+    put(reads.into_iter().map(part).collect(), &args.file, args.json, "listed_bytes")
+}
+
+/// Writes a list, and prints what it has.
+fn put(parts: Vec<Part>, file: &Path, json: bool, key: &str) -> Result<()> {
     let parts = ordered(parts);
     let bytes = parts.iter().map(|part| part.length).sum();
-    write(&args.file, &parts).with_context(|| args.file.display().to_string())?;
-    if args.control.json {
-        return out::line(json!({ "parts": parts.len(), "cached_bytes": bytes }));
+    write(file, &parts).with_context(|| file.display().to_string())?;
+    if json {
+        return out::line(json!({ "parts": parts.len(), key: bytes }));
     }
-    out::line(format!("{}: {} in {} parts", args.file.display(), rough_size(bytes), parts.len()))
+    out::line(format!("{}: {} in {} parts", file.display(), rough_size(bytes), parts.len()))
 }
 
 /// In the order of the file; neighbours that are read about as much are one part.
@@ -166,7 +214,9 @@ fn read(path: &Path) -> Result<Vec<Part>> {
         if number == 1 {
             listed = text.strip_prefix(HEAD).and_then(|count| count.parse::<usize>().ok());
             if listed.is_none() {
-                bail!("line 1: not a list of heat; accepted: a file of larder heat export");
+                bail!(
+                    "line 1: not a list of heat; accepted: a file of larder heat export or from-trace"
+                );
             }
             continue;
         }

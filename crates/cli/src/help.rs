@@ -51,6 +51,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("larder-evict", &["larder evict --name db 10GiB+2GiB"]),
     ("larder-heat", &["larder heat export db.heat"]),
     ("larder-heat-export", &["larder heat export db.heat --name db"]),
+    ("larder-heat-from-trace", &["larder heat from-trace monday.btr.zst monday.heat"]),
     ("larder-heat-import", &["larder heat import db.heat --pace 100MiB --bound 30m"]),
     ("larder-quiesce", &["larder quiesce --name db -- lvcreate --snapshot --name db-monday vg/db"]),
     ("larder-flush", &["larder flush --bound 2m"]),

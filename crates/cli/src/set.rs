@@ -18,7 +18,7 @@ use crate::units::{on_or_off, ratio, size, span};
 pub struct SetArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// Whether reads admit what they miss: off leaves the cache as it is, but for writes
+    /// Whether reads admit what they miss: off leaves the cache as it is, except for writes
     #[arg(long, value_name = "on|off", value_parser = on_or_off, action = clap::ArgAction::Set)]
     pub populate: Option<bool>,
     /// Share of the time in which population may use the origin while clients use it

@@ -112,6 +112,30 @@ fn another_cache_is_warmed_from_the_list_of_the_first() {
 }
 
 #[test]
+fn what_a_trace_reads_is_warmed() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let csv = "ts_us,op,offset_bytes,len_bytes\n\
+        1,R,1048576,8192\n2,W,524288,4096\n3,R,1050000,100\n4,R,1572864,4096\n5,R,1048576,4096\n";
+    std::fs::write(place.path("t.csv"), csv).unwrap();
+    let (trace, heat) = (place.word("t.csv"), place.word("heat"));
+    let made = one_json(&larder_says(&["heat", "from-trace", &trace, &heat, "--json"]).ok());
+    assert_eq!(made, serde_json::json!({ "parts": 3, "listed_bytes": 12_288 }));
+    let text = std::fs::read_to_string(&heat).unwrap();
+    assert_eq!(text, "larder-heat 1 3\n1048576 4096 3\n1052672 4096 1\n1572864 4096 1\n");
+    let server = Server::start(&place.serve_preset("sce", &["--workers", "2"]));
+    let done = ask(&place, &format!("heat import {heat}"));
+    assert_eq!(done["passed_bytes"], 12_288);
+    assert_eq!(cached(&place, "1MiB+8KiB") + cached(&place, "1536KiB+4KiB"), 12_288);
+    assert_eq!(cached(&place, "512KiB+4KiB"), 0, "it was only written");
+    server.stop();
+    std::fs::write(place.path("t.csv"), "dev,op,offset_bytes,len_bytes\n1,R,0,4096\n2,R,0,4096\n")
+        .unwrap();
+    let refused = larder_says(&["heat", "from-trace", &trace, &heat]);
+    assert!(refused.code == 2 && refused.err.contains("several devices; accepted"), "{refused:?}");
+}
+
+#[test]
 fn the_hottest_parts_of_a_list_stay_if_it_is_larger_than_flash() {
     for preset in ["larder", "sce", "prwc"] {
         let place = Place::new();

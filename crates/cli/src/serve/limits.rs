@@ -30,7 +30,7 @@ pub struct LimitArgs {
     /// Memory for copies of pages that clients read from flash: 0 for none, or at least 1MiB
     #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     pub ram: u64,
-    /// Whether reads admit what they miss: off leaves the cache as it is, but for writes
+    /// Whether reads admit what they miss: off leaves the cache as it is, except for writes
     #[arg(
         long, value_parser = on_or_off, action = clap::ArgAction::Set, default_value = "on", value_name = "on|off",
         hide_short_help = true
