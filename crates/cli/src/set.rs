@@ -4,14 +4,21 @@
 use anyhow::Result;
 use clap::Args;
 use larder_core::exec::Nanos;
+use larder_front::control::client;
 use larder_front::control::wire::Command;
 use larder_io::format_size;
 use larder_volume::Change;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::control::ControlArgs;
+use crate::exit::Coded;
 use crate::operate::{ask, number};
+use crate::out;
 use crate::units::{on_or_off, ratio, size, span};
+
+/// The keys of a configuration that may change while a server runs.
+pub const SETTINGS: [&str; 6] =
+    ["populate", "populate_share", "populate_io", "checkpoint", "client_idle", "recorder"];
 
 /// The settings to change.
 #[derive(Args, Debug)]
@@ -36,6 +43,35 @@ pub struct SetArgs {
     /// Memory of each volume for its last requests; 0: for neither these nor the miss-ratio curve
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub recorder: Option<u64>,
+    /// Print the configuration that the server uses, as a configuration file
+    #[arg(long, conflicts_with_all = ["populate", "populate_share", "populate_io", "checkpoint", "client_idle", "recorder"])]
+    pub print_config: bool,
+}
+
+/// Prints the configuration of a running server, with the settings in use.
+fn print_config(args: &ControlArgs) -> Result<()> {
+    let answer = client::ask(&args.socket()?, &Command::Config, |_| ()).map_err(Coded::from)?;
+    let config = merged(answer["config"].as_str().unwrap_or_default(), &words(&answer["settings"]));
+    match args.json {
+        true => out::line(json!({ "config": config })),
+        false => out::line(config),
+    }
+}
+
+/// A configuration with the values that settings have, all in the table of the cache, which has the key `populate`.
+fn merged(config: &str, settings: &str) -> String {
+    let key = |line: &str| line.split_once(" = ").map(|(key, _)| key.to_owned());
+    let mut lines = Vec::new();
+    for line in config.lines() {
+        match key(line) {
+            Some(key) if key == "populate" => {
+                lines.extend(settings.lines().filter(|line| !line.starts_with('#')));
+            }
+            Some(key) if SETTINGS.contains(&key.as_str()) => {}
+            _ => lines.push(line),
+        }
+    }
+    lines.join("\n")
 }
 
 impl SetArgs {
@@ -53,6 +89,9 @@ impl SetArgs {
 
 /// Runs the command.
 pub fn set(args: &SetArgs) -> Result<()> {
+    if args.print_config {
+        return print_config(&args.control);
+    }
     ask(&args.control, &Command::Set(args.change()), words)
 }
 
@@ -81,8 +120,6 @@ fn words(settings: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -92,6 +129,11 @@ mod tests {
         let expected = "populate = \"off\"\npopulate_share = \"80%\"\npopulate_io = \"1MiB\"\ncheckpoint = \"1500ms\"\n\
             # client_idle: never\nrecorder = \"8MiB\"";
         assert_eq!(words(&settings), expected);
+        let config =
+            "origin = \"o\"\n\n[cache.x]\npopulate = \"on\"\ncheckpoint = \"1s\"\nflash = \"f\"";
+        let now = expected.replace("# client_idle: never\n", "");
+        let now = format!("origin = \"o\"\n\n[cache.x]\n{now}\nflash = \"f\"");
+        assert_eq!(merged(config, expected), now);
         assert!(
             words(&json!({ "client_idle_ns": 60_000_000_000_u64 }))
                 .contains("client_idle = \"60s\"")

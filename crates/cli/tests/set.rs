@@ -2,7 +2,7 @@
 //! Settings that change while a server runs: `larder set`, and SIGHUP for the configuration.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
-use larder_testkit::command::{PRESETS, make_initial, one_json};
+use larder_testkit::command::{PRESETS, larder_says, make_initial, one_json};
 use larder_testkit::load::eventually;
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
@@ -112,6 +112,13 @@ fn sighup_takes_what_changed_in_the_configuration() {
         "{}",
         server.log()
     );
+    let printed = place.ask(&["set", "--print-config"]).ok();
+    assert!(
+        printed.contains("flash = \"mem:8MiB\"\n") && printed.contains("client_idle = \"7s\""),
+        "{printed}"
+    );
+    std::fs::write(place.path("printed.toml"), &printed).unwrap();
+    larder_says(&["serve", &at("printed.toml"), "--print-config"]).ok();
     write("flash = \"mem:8MiB\"\npopulate_share = \"much\"");
     server.signal(Signal::HUP);
     eventually("the error is named", || server.log().contains("populate_share: got 'much'"));

@@ -18,6 +18,7 @@ use larder_front::socket::Rights;
 use larder_nbd::uri::Address;
 use larder_volume::{Volume, VolumeError};
 
+use super::config::print::print;
 use super::served::{Entry, Served};
 use crate::metrics;
 use crate::out::{Priority, say, tell};
@@ -58,10 +59,13 @@ impl Doors {
         openers: &Openers,
     ) -> Result<Self> {
         let mut controls = Vec::new();
-        for (target, way, plan) in served.iter().flat_map(Served::targets) {
-            let rules = Rules { readers: way.readers, restricted };
-            let control = Control::start(&way.control, rules, target);
-            controls.push(control.map_err(|e| plan.locate(e.into()))?);
+        for s in served {
+            let config: Arc<str> = print(std::slice::from_ref(&s.plan))?.into();
+            for (target, way, plan) in s.targets() {
+                let rules = Rules { readers: way.readers, restricted, config: Arc::clone(&config) };
+                let control = Control::start(&way.control, rules, target);
+                controls.push(control.map_err(|e| plan.locate(e.into()))?);
+            }
         }
         let mut listeners = Vec::new();
         for (listen, sharers) in shared(served) {

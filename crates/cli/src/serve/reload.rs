@@ -15,10 +15,7 @@ use clap::{ArgMatches, FromArgMatches as _};
 use super::args::ServeArgs;
 use super::config::{self, Plan};
 use super::served::Served;
-
-/// Keys that take effect without a restart: those of [`LimitArgs::change`](super::limits::LimitArgs::change).
-const IN_USE: [&str; 6] =
-    ["populate", "populate_share", "populate_io", "checkpoint", "client_idle", "recorder"];
+use crate::set::SETTINGS;
 
 /// Reads again what may change. `given` is the source of the settings.
 pub(super) fn reload(served: &[Served], given: &ArgMatches) {
@@ -86,7 +83,7 @@ fn take(old: &Served, new: &Plan) -> Result<Vec<String>> {
     new.args.limits.limits()?;
     let mut differ = config::print::differences(&old.plan, new)?;
     old.cache.set(&new.args.limits.change())?;
-    differ.retain(|key| !IN_USE.contains(&key.as_str()));
+    differ.retain(|key| !SETTINGS.contains(&key.as_str()));
     Ok(differ)
 }
 
@@ -101,6 +98,6 @@ mod tests {
         let command = ServeArgs::augment_args(clap::Command::new("serve"));
         let keys: BTreeSet<String> =
             command.get_arguments().map(|arg| arg.get_id().to_string()).collect();
-        assert!(IN_USE.iter().all(|key| keys.contains(*key)), "{keys:?}");
+        assert!(SETTINGS.iter().all(|key| keys.contains(*key)), "{keys:?}");
     }
 }

@@ -29,6 +29,17 @@ pub enum Target {
     Cache(Arc<Cache>),
 }
 
+/// What the clients of a control socket may do.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// The group whose members may read the state and the counters.
+    pub readers: Option<u32>,
+    /// This process may use only its own files: an attach may fail for this reason.
+    pub restricted: bool,
+    /// The configuration of the cache at its start, as a file.
+    pub config: Arc<str>,
+}
+
 /// A flash device to attach.
 struct Attach {
     flash: String,
@@ -68,7 +79,7 @@ impl Target {
     pub(super) fn execute(
         &self,
         command: Command,
-        restricted: bool,
+        rules: &Rules,
         stream: &UnixStream,
         progress: impl FnMut(String),
     ) -> Result<Value, VolumeError> {
@@ -93,7 +104,7 @@ impl Target {
             }
             Command::Detach { bound_seconds } => self.detach(bounded(bound_seconds), progress),
             Command::Attach { flash, flash_bytes, format, sparse } => {
-                self.attach(Attach { flash, flash_bytes, format, sparse }, restricted)
+                self.attach(Attach { flash, flash_bytes, format, sparse }, rules.restricted)
             }
             Command::Join => self.join(),
             Command::Cached { ranges } => Ranges::of(self.volume()?, &ranges)?.cached(),
@@ -111,6 +122,10 @@ impl Target {
                 (bounded(hold_seconds), bounded(bound_seconds)),
             ),
             Command::Heat => heat::serve(stream, self.volume()?),
+            Command::Config => {
+                let settings = self.cache().settings();
+                Ok(json!({ "config": *rules.config, "settings": settings }))
+            }
             Command::Set(change) => {
                 let cache = self.whole_cache("the settings")?;
                 cache.set(&change).and_then(|settings| value(json!(settings)))

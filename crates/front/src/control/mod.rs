@@ -30,7 +30,7 @@ use larder_private::{Directory, Refuse, is_refusal};
 use larder_volume::VolumeError;
 use larder_volume::peer::Peer;
 
-pub use self::commands::Target;
+pub use self::commands::{Rules, Target};
 
 use self::wire::{Answer, Command, REQUEST_BOUND, read_command, write_answer};
 use crate::lobby::{Lobby, Place};
@@ -39,15 +39,6 @@ use crate::socket::{Rights, bind_unix};
 /// Control clients at a time, and those of one user.
 const MOST_CLIENTS: usize = 16;
 const MOST_EACH: usize = 8;
-
-/// What the clients of a control socket may do.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rules {
-    /// The group whose members may read the state and the counters.
-    pub readers: Option<u32>,
-    /// This process may use only its own files: an attach may fail for this reason.
-    pub restricted: bool,
-}
 
 /// A control socket; dropping it removes the socket.
 pub struct Control {
@@ -63,7 +54,7 @@ impl Control {
         make_home(path)?;
         let mode = Some(if rules.readers.is_some() { 0o660 } else { 0o600 });
         let listener = bind_unix(path, Rights { mode, group: rules.readers })?;
-        let body = move || accept(&listener, rules, &target);
+        let body = move || accept(&listener, &rules, &target);
         let thread = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
         thread.map_err(VolumeError::Thread)?;
         Ok(Self { path: path.to_owned() })
@@ -131,7 +122,7 @@ impl Rank {
     }
 }
 
-fn accept(listener: &UnixListener, rules: Rules, target: &Target) {
+fn accept(listener: &UnixListener, rules: &Rules, target: &Target) {
     let lobby = Lobby::new(MOST_CLIENTS, MOST_EACH);
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -140,12 +131,12 @@ fn accept(listener: &UnixListener, rules: Rules, target: &Target) {
         };
         let Ok(peer) = Credentials::of(&stream) else { continue };
         let Ok(place) = lobby.enter(Peer::User(peer.user), &stream) else { continue };
-        let target = target.clone();
+        let (target, rules) = (target.clone(), rules.clone());
         let body = move || {
             let owner = rustix::process::geteuid().as_raw();
             let rank = Rank::of(&peer, owner, rules.readers);
             // An error means that the client is gone; no one is left to report it to.
-            let _ = serve(stream, place, rank, rules.restricted, &target);
+            let _ = serve(stream, place, rank, &rules, &target);
         };
         // Without a thread the client is disconnected.
         let _ = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
@@ -156,7 +147,7 @@ fn serve(
     stream: UnixStream,
     place: Place,
     rank: Rank,
-    restricted: bool,
+    rules: &Rules,
     target: &Target,
 ) -> std::io::Result<()> {
     let command = read_command(Deadlined::new(&stream, REQUEST_BOUND));
@@ -182,7 +173,7 @@ fn serve(
         }
     };
     let result =
-        rank.may(&command).and_then(|()| target.execute(command, restricted, &stream, progress));
+        rank.may(&command).and_then(|()| target.execute(command, rules, &stream, progress));
     answer(match result {
         Ok(value) => Answer::Ok(value),
         Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },

@@ -87,6 +87,8 @@ pub enum Command {
         /// Only requests that arrived so many microseconds before the last of them, or later.
         last_us: Option<u64>,
     },
+    /// The configuration at the start, as a file, and the settings in use.
+    Config,
     /// Change settings, until the server ends; the answer has all of them.
     Set(Change),
     /// Take a volume that left the cache it shares into it again.
@@ -149,7 +151,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, recent, set, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, recent, config, set, join or record")
     })
 }
 
