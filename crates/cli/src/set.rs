@@ -44,7 +44,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub recorder: Option<u64>,
     /// Print the configuration that the server uses, as a configuration file
-    #[arg(long, conflicts_with_all = ["populate", "populate_share", "populate_io", "checkpoint", "client_idle", "recorder"])]
+    #[arg(long, conflicts_with_all = SETTINGS)]
     pub print_config: bool,
 }
 
