@@ -32,16 +32,18 @@ impl Curve {
         Some(Self { references: curve["references"].as_u64()?, points })
     }
 
-    /// The hit ratio with so many bytes of flash, if that is one of its sizes.
-    pub fn at(&self, bytes: u64) -> Option<f64> {
-        self.points.iter().find(|point| point.flash_bytes == bytes).map(|point| point.hit_ratio)
+    /// The point of the attached flash: what a volume cannot fill does not count.
+    pub fn attached(&self, flash_bytes: u64) -> Option<Point> {
+        let bytes = flash_bytes.min(self.points.last()?.flash_bytes);
+        self.points.iter().find(|point| point.flash_bytes == bytes).copied()
     }
 
     /// A line a point, with a bar; `attached` is the flash in use.
     pub fn rows(&self, attached: u64) -> Vec<String> {
+        let here = self.attached(attached);
         let row = |point: &Point| {
             let bar = "#".repeat((point.hit_ratio * 40.0).round() as usize);
-            let here = if point.flash_bytes == attached { "  <- attached" } else { "" };
+            let here = if Some(*point) == here { "  <- attached" } else { "" };
             let size = rough_size(point.flash_bytes);
             format!("{size:>10} {:>6.1} %  {bar:40}{here}", point.hit_ratio * 100.0)
                 .trim_end()
@@ -100,7 +102,11 @@ mod tests {
         let point = |bytes: u64, ratio: f64| json!({ "flash_bytes": bytes, "hit_ratio": ratio });
         let status = json!({ "curve": { "references": 7, "points": [point(1 << 30, 0.5), point(1 << 31, 1.0)] } });
         let curve = Curve::of(&status).unwrap();
-        assert_eq!((curve.references, curve.at(1 << 31), curve.at(1)), (7, Some(1.0), None));
+        let at = |bytes| curve.attached(bytes).map(|point| point.hit_ratio);
+        assert_eq!(
+            (curve.references, at(1 << 31), at(1 << 40), at(1)),
+            (7, Some(1.0), Some(1.0), None)
+        );
         assert_eq!(curve.short(), "1G▅50% 2G█100%");
         let rows = curve.rows(1 << 30);
         assert!(rows[0].starts_with("  1.00 GiB   50.0 %  ####"), "{}", rows[0]);

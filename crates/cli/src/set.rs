@@ -14,11 +14,11 @@ use crate::control::ControlArgs;
 use crate::exit::Coded;
 use crate::operate::{ask, number};
 use crate::out;
-use crate::units::{on_or_off, ratio, size, span};
+use crate::units::{format_span, on_or_off, ratio, size, span};
 
 /// The keys of a configuration that may change while a server runs.
-pub const SETTINGS: [&str; 6] =
-    ["populate", "populate_share", "populate_io", "checkpoint", "client_idle", "recorder"];
+pub const SETTINGS: [&str; 5] =
+    ["populate", "populate_share", "populate_io", "client_idle", "recorder"];
 
 /// The settings to change.
 #[derive(Args, Debug)]
@@ -34,9 +34,6 @@ pub struct SetArgs {
     /// Largest read of population, 4KiB to 1MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub populate_io: Option<u64>,
-    /// Interval at which the journal records the contents of units
-    #[arg(long, value_name = "SPAN", value_parser = span)]
-    pub checkpoint: Option<Nanos>,
     /// A connection without progress is closed after this time; 0s: never
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub client_idle: Option<Nanos>,
@@ -80,7 +77,6 @@ impl SetArgs {
             populate: self.populate,
             populate_share_ratio: self.populate_share,
             populate_io_bytes: self.populate_io,
-            checkpoint_ns: self.checkpoint,
             client_idle_ns: self.client_idle,
             recorder_bytes: self.recorder,
         }
@@ -97,21 +93,16 @@ pub fn set(args: &SetArgs) -> Result<()> {
 
 /// The settings in use, as keys of a configuration.
 fn words(settings: &Value) -> String {
-    let span = |key: &str| match number(settings, key) {
-        ns if ns % 1_000_000_000 == 0 => format!("{}s", ns / 1_000_000_000),
-        ns => format!("{}ms", ns / 1_000_000),
-    };
     let populate = if settings["populate"].as_bool().unwrap_or(true) { "on" } else { "off" };
     let share = settings["populate_share_ratio"].as_f64().unwrap_or_default();
     let idle = match number(settings, "client_idle_ns") {
         0 => "# client_idle: never".to_owned(),
-        _ => format!("client_idle = \"{}\"", span("client_idle_ns")),
+        ns => format!("client_idle = \"{}\"", format_span(ns)),
     };
     [
         format!("populate = \"{populate}\""),
-        format!("populate_share = \"{}%\"", (share * 1e4).round() / 1e2),
+        format!("populate_share = \"{}%\"", (share * 1e8).round() / 1e6),
         format!("populate_io = \"{}\"", format_size(number(settings, "populate_io_bytes"))),
-        format!("checkpoint = \"{}\"", span("checkpoint_ns")),
         idle,
         format!("recorder = \"{}\"", format_size(number(settings, "recorder_bytes"))),
     ]
@@ -125,18 +116,18 @@ mod tests {
     #[test]
     fn settings_are_printed_as_keys_of_a_configuration() {
         let settings = json!({ "populate": false, "populate_share_ratio": 0.8, "populate_io_bytes": 1 << 20,
-            "checkpoint_ns": 1_500_000_000_u64, "client_idle_ns": 0, "recorder_bytes": 8 << 20 });
-        let expected = "populate = \"off\"\npopulate_share = \"80%\"\npopulate_io = \"1MiB\"\ncheckpoint = \"1500ms\"\n\
+            "client_idle_ns": 0, "recorder_bytes": 8 << 20 });
+        let expected = "populate = \"off\"\npopulate_share = \"80%\"\npopulate_io = \"1MiB\"\n\
             # client_idle: never\nrecorder = \"8MiB\"";
         assert_eq!(words(&settings), expected);
         let config =
-            "origin = \"o\"\n\n[cache.x]\npopulate = \"on\"\ncheckpoint = \"1s\"\nflash = \"f\"";
+            "origin = \"o\"\n\n[cache.x]\npopulate = \"on\"\nclient_idle = \"1s\"\nflash = \"f\"";
         let now = expected.replace("# client_idle: never\n", "");
         let now = format!("origin = \"o\"\n\n[cache.x]\n{now}\nflash = \"f\"");
         assert_eq!(merged(config, expected), now);
         assert!(
             words(&json!({ "client_idle_ns": 60_000_000_000_u64 }))
-                .contains("client_idle = \"60s\"")
+                .contains("client_idle = \"1m\"")
         );
     }
 }

@@ -53,7 +53,8 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
     let clients = Budget::new(DEFAULT_BYTES, 1, u64::from(workers)).bound_bytes();
-    let recorder = RECORDER_BYTES + CURVE_BYTES;
+    // At an alarm the requests before it are copied.
+    let recorder = 2 * RECORDER_BYTES + CURVE_BYTES;
     let resident = memory.worst_bytes().saturating_add(clients + recorder + PROGRAM_BYTES);
     let pages = choices.log().is_some();
     let map = format!("origin map, {} bytes a unit", 4 + choices.admission.bytes_per_unit());

@@ -58,13 +58,15 @@ fn bad_values_change_nothing() {
     let server = Server::start(&place.serve(&["--origin=mem:16MiB", "--flash=mem:8MiB"]));
     let before = set(&place, &[]);
     for (words, why) in [
-        (["--populate", "maybe"], "got 'maybe', accepted on or off"),
+        (["--recorder", "2GiB"], "recorder: got 2GiB, accepted up to 1GiB"),
         (["--populate-share", "200%"], "accepted 0% to 100%"),
-        (["--populate-io", "5000"], "populate_io: accepted a multiple of 4KiB up to 1MiB"),
-        (["--checkpoint", "0s"], "checkpoint: accepted at least 1ms"),
-        (["--client-idle", "1ms"], "client_idle: accepted 0 (never), or at least 1s"),
+        (
+            ["--populate-io", "5000"],
+            "populate_io: got 5000, accepted a multiple of 4KiB up to 1MiB",
+        ),
+        (["--client-idle", "1ms"], "client_idle: got 1000000 ns, accepted 0 (never), or 1s"),
     ] {
-        let ended = place.ask(&[&["set", "--recorder", "0"][..], &words].concat());
+        let ended = place.ask(&[&["set", "--populate", "off"][..], &words].concat());
         assert!(ended.code == 2 && ended.err.contains(why), "{ended:?}");
         assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
     }

@@ -110,8 +110,7 @@ impl Shard {
         }
     }
 
-    /// Takes those of the limits that may change while the shard runs: whether and how it populates, and the interval between
-    /// records of changes.
+    /// Takes those of the limits that may change while the shard runs: whether and how it populates.
     pub fn adjust(&self, to: &Limits) {
         let limits = self.cx.limits.get().adjusted(to);
         self.cx.limits.set(limits);

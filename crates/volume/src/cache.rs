@@ -78,6 +78,8 @@ pub struct Cache {
     next_worker: AtomicUsize,
     /// Whether requests are recorded.
     pub(crate) recorded: Arc<AtomicBool>,
+    /// Held while settings are changed.
+    pub(crate) setting: Mutex<()>,
     /// Those that may change, as they are in use.
     pub(crate) settings: Mutex<Settings>,
     /// The requests before the last alarm.
@@ -139,6 +141,7 @@ impl Cache {
             next_dev: AtomicU32::new(MOST_VOLUMES as u32),
             next_worker: AtomicUsize::new(0),
             recorded: Arc::default(),
+            setting: Mutex::default(),
             settings: Mutex::new(Settings::of(&config)),
             kept: Mutex::new(vec![None; parts.len()]),
             spec,
@@ -314,6 +317,9 @@ impl Cache {
             stats.add(&tally, counters, cache, clients);
         }
         stats.memory_bytes += self.parts.iter().map(|part| part.curve.memory_bytes()).sum::<u64>();
+        let kept =
+            lock(&self.kept).iter().flatten().map(|recent| recent.memory_bytes()).sum::<u64>();
+        stats.memory_bytes += kept;
         stats.memory_waits = self.config.clients.budget.waits();
         let word = state.word(stats.suspended);
         let of = |volume: u32| state.word_of(&self.parts[volume as usize], volume, word);
@@ -435,9 +441,9 @@ fn watch(cache: &std::sync::Weak<Cache>, reports: &Receiver<Report>) {
             }
             Event::OriginRefuses { errno: Some(errno) } => {
                 if lock(&cache.state).origin_refuses.insert(worker, errno).is_none() {
-                    tracing::error!(
-                        "the origin refuses dirty data from flash ({errno}); it is tried again, and flash keeps the data"
-                    );
+                    let why = format!("the origin refuses dirty data from flash ({errno})");
+                    tracing::error!("{why}; it is tried again, and flash keeps the data");
+                    cache.keep_recent(&why);
                 }
             }
             Event::OriginRefuses { errno: None } => {

@@ -82,7 +82,7 @@ pub use self::quiesce::Quiet;
 pub use self::ranges::{Progress, Ranged, Terms};
 pub use self::recent::{Answered, Recent};
 pub use self::record::Recording;
-pub use self::settings::{Change, Settings};
+pub use self::settings::{Change, MOST_RECORDER_BYTES, Settings};
 pub use self::state_file::StateFile;
 pub use self::stats::Stats;
 pub use self::status::{Member, Status};

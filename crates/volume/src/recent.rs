@@ -58,6 +58,7 @@ const EACH: u64 = size_of::<Answered>() as u64;
 pub(crate) struct Ring {
     requests: VecDeque<Answered>,
     most: usize,
+    dropped: bool,
 }
 
 /// A request as the worker knows it.
@@ -73,13 +74,15 @@ pub(crate) struct Asked {
 impl Ring {
     /// For so many bytes of memory.
     pub fn of(bytes: u64) -> Self {
-        Self { requests: VecDeque::new(), most: (bytes / EACH) as usize }
+        Self { requests: VecDeque::new(), most: (bytes / EACH) as usize, dropped: false }
     }
 
     /// Takes another size: the oldest requests beyond it are forgotten.
     pub fn resize(&mut self, bytes: u64) {
         self.most = (bytes / EACH) as usize;
-        self.requests.drain(..self.requests.len().saturating_sub(self.most));
+        let beyond = self.requests.len().saturating_sub(self.most);
+        self.dropped |= beyond > 0;
+        self.requests.drain(..beyond);
         self.requests.shrink_to(self.most);
     }
 
@@ -96,6 +99,11 @@ impl Ring {
         }
         if self.requests.len() == self.most {
             self.requests.pop_front();
+            self.dropped = true;
+        } else if self.requests.len() == self.requests.capacity() {
+            // Doubled, but no more than the ring may have.
+            let more = self.requests.len().max(1024).min(self.most - self.requests.len());
+            self.requests.reserve_exact(more);
         }
         self.requests.push_back(Answered {
             at_us: asked.at / 1000,
@@ -107,6 +115,11 @@ impl Ring {
             hit,
             ok,
         });
+    }
+
+    /// Whether older requests are not there any more.
+    pub fn has_dropped(&self) -> bool {
+        self.dropped
     }
 
     /// What it has, in the order of the answers.
@@ -125,8 +138,15 @@ impl Ring {
 pub struct Recent {
     /// The alarm for which they were kept.
     pub alarm: Option<String>,
-    /// They.
+    /// They. All that came after the first of them are there: the span is that of the worker whose ring covers the least.
     pub requests: Arc<[Answered]>,
+}
+
+impl Recent {
+    /// Its memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.requests.len() as u64 * EACH
+    }
 }
 
 /// The requests before the last alarm, by volume.

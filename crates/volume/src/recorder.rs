@@ -21,7 +21,13 @@ impl Cache {
         alarm: Option<&str>,
     ) -> Result<Recent, VolumeError> {
         let each = self.ask(move |worker| worker.observed.recent(volume))?;
-        let mut requests: Vec<Answered> = each.into_iter().flatten().collect();
+        // A worker that dropped requests knows nothing of the time before its first one.
+        let first = |(ring, dropped): &(Vec<Answered>, bool)| {
+            ring.iter().map(|request| request.at_us).min().filter(|_| *dropped)
+        };
+        let from_us = each.iter().filter_map(first).max().unwrap_or(0);
+        let all = each.into_iter().flat_map(|(ring, _)| ring);
+        let mut requests: Vec<Answered> = all.filter(|request| request.at_us >= from_us).collect();
         requests.sort_by_key(|request| request.at_us);
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let zero_us =

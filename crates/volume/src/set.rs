@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of settings while a cache serves.
 //!
-//! Invariants: a change is checked whole before any of it is made, and changes exclude each other. Changed settings last until the
+//! Invariants: a change is checked whole before any of it is made, changes exclude each other, and none waits for an attach or a
+//! detach. Changed settings last until the
 //! server ends: the configuration decides those of the next start.
-
-use std::sync::Arc;
 
 use super::cache::Cache;
 use super::error::VolumeError;
@@ -19,20 +18,35 @@ impl Cache {
         *lock(&self.settings)
     }
 
+    /// Whether a change would be accepted.
+    ///
+    /// # Errors
+    /// A value is not accepted.
+    pub fn check(&self, change: &Change) -> Result<(), VolumeError> {
+        self.settings().changed(change).check()
+    }
+
     /// Changes settings; returns those in use now.
     ///
     /// # Errors
-    /// A value is not accepted, and nothing was changed; or a worker does not answer.
-    pub fn set(self: &Arc<Self>, change: &Change) -> Result<Settings, VolumeError> {
-        let _one = lock(&self.change);
-        let settings = self.settings().changed(change);
+    /// A value is not accepted, and nothing was changed; or a worker does not answer: it takes the settings once it does.
+    pub fn set(&self, change: &Change) -> Result<Settings, VolumeError> {
+        if *change == Change::default() {
+            return Ok(self.settings());
+        }
+        let _one = lock(&self.setting);
+        let before = self.settings();
+        let settings = before.changed(change);
         settings.check()?;
+        *lock(&self.settings) = settings;
+        if (before.recorder_bytes == 0) != (settings.recorder_bytes == 0) {
+            let slots = lock(&self.state).attached.as_ref().map(|a| a.flash.plan.slots());
+            self.fit_curves(slots.map(|slots| self.flash_bytes(slots)));
+            lock(&self.kept).fill(None);
+        }
         let limits = settings.limits(&self.config.limits);
         let ring_bytes = settings.ring_bytes(self.config.workers);
         self.ask(move |worker: &mut Worker| worker.adjust(&settings, &limits, ring_bytes))?;
-        *lock(&self.settings) = settings;
-        let slots = lock(&self.state).attached.as_ref().map(|a| a.flash.plan.slots());
-        self.fit_curves(slots.map(|slots| self.flash_bytes(slots)));
         Ok(settings)
     }
 }
@@ -59,8 +73,9 @@ mod tests {
             Change { populate_share_ratio: Some(1.1), ..Change::default() },
             Change { populate_share_ratio: Some(f64::NAN), ..Change::default() },
             Change { populate_io_bytes: Some(5000), ..Change::default() },
-            Change { checkpoint_ns: Some(0), ..Change::default() },
             Change { client_idle_ns: Some(1), ..Change::default() },
+            Change { client_idle_ns: Some(u64::MAX), ..Change::default() },
+            Change { recorder_bytes: Some(u64::MAX), ..Change::default() },
         ] {
             let bad = Change { populate: Some(false), ..bad };
             assert!(cache.set(&bad).unwrap_err().to_string().contains("accepted"), "{bad:?}");

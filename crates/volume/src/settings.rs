@@ -2,9 +2,12 @@
 //! Settings that may change while a cache serves.
 //!
 //! Why not every setting: the unit, the preset's choices and the sizes decide what lies on flash; all time limits of a worker's
-//! flash operations are equal, and are kept in the order of their start.
+//! flash operations are equal, and are kept in the order of their start; a journal counts time in checkpoints.
+
+use std::ops::RangeInclusive;
 
 use larder_core::config::Limits;
+use larder_io::format_size;
 use serde::{Deserialize, Serialize};
 
 use super::config::CacheConfig;
@@ -19,8 +22,6 @@ pub struct Settings {
     pub populate_share_ratio: f64,
     /// The largest read of population.
     pub populate_io_bytes: u64,
-    /// The interval at which the journal records the contents of units.
-    pub checkpoint_ns: u64,
     /// How long a connection may be idle; 0: for ever.
     pub client_idle_ns: u64,
     /// Memory of each volume for its last requests; 0: neither these nor a miss-ratio curve.
@@ -38,26 +39,24 @@ pub struct Change {
     #[allow(missing_docs)]
     pub populate_io_bytes: Option<u64>,
     #[allow(missing_docs)]
-    pub checkpoint_ns: Option<u64>,
-    #[allow(missing_docs)]
     pub client_idle_ns: Option<u64>,
     #[allow(missing_docs)]
     pub recorder_bytes: Option<u64>,
 }
 
-/// The shortest time limit of an idle connection.
-const LEAST_IDLE: u64 = 1_000_000_000;
+/// The time limits of an idle connection.
+const IDLE: RangeInclusive<u64> = 1_000_000_000..=1_000_000_000_000_000_000;
+/// The largest memory of a volume for its last requests.
+pub const MOST_RECORDER_BYTES: u64 = 1 << 30;
 
 impl Settings {
     /// Those of a configuration.
     pub(crate) fn of(config: &CacheConfig) -> Self {
-        let Limits { populates, population_share, population_io_bytes, checkpoint, .. } =
-            config.limits;
+        let Limits { populates, population_share, population_io_bytes, .. } = config.limits;
         Self {
             populate: populates,
             populate_share_ratio: population_share,
             populate_io_bytes: population_io_bytes,
-            checkpoint_ns: checkpoint,
             client_idle_ns: config.clients.idle.map_or(0, |span| span.as_nanos() as u64),
             recorder_bytes: config.recorder_bytes,
         }
@@ -69,7 +68,6 @@ impl Settings {
             populate: change.populate.unwrap_or(self.populate),
             populate_share_ratio: change.populate_share_ratio.unwrap_or(self.populate_share_ratio),
             populate_io_bytes: change.populate_io_bytes.unwrap_or(self.populate_io_bytes),
-            checkpoint_ns: change.checkpoint_ns.unwrap_or(self.checkpoint_ns),
             client_idle_ns: change.client_idle_ns.unwrap_or(self.client_idle_ns),
             recorder_bytes: change.recorder_bytes.unwrap_or(self.recorder_bytes),
         }
@@ -77,18 +75,24 @@ impl Settings {
 
     /// Checks each value.
     pub(crate) fn check(&self) -> Result<(), VolumeError> {
-        let wrong = |why: &str| Err(VolumeError::Usage(why.to_owned()));
-        if !(0.0..=1.0).contains(&self.populate_share_ratio) {
-            return wrong("populate_share: accepted 0% to 100%");
+        let wrong = |why: String| Err(VolumeError::Usage(why));
+        let (share, io) = (self.populate_share_ratio, self.populate_io_bytes);
+        if !(0.0..=1.0).contains(&share) {
+            return wrong(format!("populate_share: got {share}, accepted 0% to 100%"));
         }
-        if !Limits::is_population_io(self.populate_io_bytes) {
-            return wrong("populate_io: accepted a multiple of 4KiB up to 1MiB");
+        if !Limits::is_population_io(io) {
+            let io = format_size(io);
+            return wrong(format!("populate_io: got {io}, accepted a multiple of 4KiB up to 1MiB"));
         }
-        if self.checkpoint_ns < 1_000_000 {
-            return wrong("checkpoint: accepted at least 1ms");
+        if self.client_idle_ns != 0 && !IDLE.contains(&self.client_idle_ns) {
+            let ns = self.client_idle_ns;
+            return wrong(format!(
+                "client_idle: got {ns} ns, accepted 0 (never), or 1s to 31 years"
+            ));
         }
-        if self.client_idle_ns != 0 && self.client_idle_ns < LEAST_IDLE {
-            return wrong("client_idle: accepted 0 (never), or at least 1s");
+        if self.recorder_bytes > MOST_RECORDER_BYTES {
+            let (got, most) = (format_size(self.recorder_bytes), format_size(MOST_RECORDER_BYTES));
+            return wrong(format!("recorder: got {got}, accepted up to {most}"));
         }
         Ok(())
     }
@@ -99,7 +103,6 @@ impl Settings {
             populates: self.populate,
             population_share: self.populate_share_ratio,
             population_io_bytes: self.populate_io_bytes,
-            checkpoint: self.checkpoint_ns,
             ..*limits
         }
     }

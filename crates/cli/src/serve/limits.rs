@@ -10,7 +10,7 @@ use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
 use larder_volume::budget::{Budget, LEAST_BYTES};
-use larder_volume::{Change, ClientLimits};
+use larder_volume::{Change, ClientLimits, MOST_RECORDER_BYTES};
 
 use crate::setting::BadSetting;
 use crate::units::{on_or_off, ratio, size, span};
@@ -124,6 +124,10 @@ impl LimitArgs {
             let why = format!("accepted 0, or at least {}", format_size(LEAST_RAM));
             bail!(BadSetting::of("ram", format_size(self.ram), why));
         }
+        if self.recorder > MOST_RECORDER_BYTES {
+            let why = format!("accepted up to {}", format_size(MOST_RECORDER_BYTES));
+            bail!(BadSetting::of("recorder", format_size(self.recorder), why));
+        }
         if self.flash_timeout == 0 || self.flash_dead_after < self.flash_timeout {
             let why = "accepted above 0 and at most --flash-dead-after";
             bail!(BadSetting::new("flash_timeout", why));
@@ -152,7 +156,6 @@ impl LimitArgs {
             populate: Some(self.populate),
             populate_share_ratio: Some(self.populate_share),
             populate_io_bytes: Some(self.populate_io),
-            checkpoint_ns: Some(self.checkpoint.max(1_000_000)),
             client_idle_ns: Some(self.client_idle.unwrap_or(0)),
             recorder_bytes: Some(self.recorder),
         }

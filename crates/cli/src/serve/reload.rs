@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 use clap::{ArgMatches, FromArgMatches as _};
 
 use super::args::ServeArgs;
@@ -20,17 +20,24 @@ use crate::set::SETTINGS;
 /// Reads again what may change. `given` is the source of the settings.
 pub(super) fn reload(served: &[Served], given: &ArgMatches) {
     certificates(served);
-    let plans =
-        ServeArgs::from_arg_matches(given).map_err(anyhow::Error::from).and_then(
-            |args| match &args.config {
-                Some(_) => config::plans(given, args),
-                None => Ok(Vec::new()),
-            },
-        );
-    match plans {
+    match plans(given) {
+        Ok(plans) if plans.is_empty() => {
+            tracing::info!("SIGHUP: there is no configuration file to read");
+        }
         Ok(plans) => settings(served, &plans),
         Err(e) => tracing::warn!("SIGHUP: {e:#}; the settings that were read before stay in use"),
     }
+}
+
+/// The configuration, without a file none.
+fn plans(given: &ArgMatches) -> Result<Vec<Plan>> {
+    let args = ServeArgs::from_arg_matches(given)?;
+    let Some(path) = &args.config else { return Ok(Vec::new()) };
+    // A pipe would be waited for.
+    if !path.metadata().with_context(|| path.display().to_string())?.is_file() {
+        bail!("{}: is no file; accepted: a file", path.display());
+    }
+    config::plans(given, args)
 }
 
 /// Certificates, for clients that connect from now on.
@@ -49,28 +56,39 @@ fn certificates(served: &[Served]) {
     }
 }
 
+/// Takes the settings of all caches, or of none.
 fn settings(served: &[Served], plans: &[Plan]) {
-    let of = |name: &str| plans.iter().find(|plan| plan.args.name == name);
-    for old in served.iter().filter(|_| !plans.is_empty()) {
-        let title = old.plan.title();
-        match of(&old.plan.args.name) {
-            None => tracing::warn!(
-                "SIGHUP: {title} is no longer configured; it is served until a restart"
-            ),
-            Some(new) => match take(old, new) {
-                Ok(rest) if rest.is_empty() => {
-                    tracing::info!("SIGHUP: {title}: the settings of the configuration are in use");
-                }
-                Ok(rest) => tracing::warn!(
-                    "SIGHUP: {title}: changed, and in use after a restart: {}",
-                    rest.join(", ")
-                ),
-                Err(e) => {
-                    let e = new.locate(e);
-                    tracing::warn!("SIGHUP: {title}: {e:#}; its settings stay in use");
-                }
-            },
+    let pair = |old| -> Option<(&Served, &Plan)> {
+        let old: &Served = old;
+        Some((old, plans.iter().find(|plan| plan.args.name == old.plan.args.name)?))
+    };
+    let pairs: Vec<(&Served, &Plan)> = served.iter().filter_map(pair).collect();
+    let checked: Result<Vec<Vec<String>>> =
+        pairs.iter().map(|(old, new)| check(old, new)).collect();
+    let checked = match checked {
+        Ok(checked) => checked,
+        Err(e) => {
+            return tracing::warn!("SIGHUP: {e:#}; the settings that were read before stay in use");
         }
+    };
+    for ((old, new), rest) in pairs.iter().zip(checked) {
+        let title = old.plan.title();
+        if let Err(e) = old.cache.set(&new.args.limits.change()) {
+            tracing::warn!("SIGHUP: {title}: {e:#}");
+        }
+        match rest.is_empty() {
+            true => tracing::info!("SIGHUP: {title}: the settings of the configuration are in use"),
+            false => {
+                let rest = rest.join(", ");
+                tracing::warn!("SIGHUP: {title}: changed, and in use after a restart: {rest}");
+            }
+        }
+    }
+    let gone =
+        |old: &&Served| !pairs.iter().any(|(kept, _)| kept.plan.args.name == old.plan.args.name);
+    for old in served.iter().filter(gone) {
+        let title = old.plan.title();
+        tracing::warn!("SIGHUP: {title} is no longer configured; it is served until a restart");
     }
     let known = |plan: &&Plan| served.iter().any(|old| old.plan.args.name == plan.args.name);
     for new in plans.iter().filter(|plan| !known(plan)) {
@@ -78,11 +96,14 @@ fn settings(served: &[Served], plans: &[Plan]) {
     }
 }
 
-/// Takes the settings of a cache. Returns the other keys that changed.
-fn take(old: &Served, new: &Plan) -> Result<Vec<String>> {
-    new.args.limits.limits()?;
-    let mut differ = config::print::differences(&old.plan, new)?;
-    old.cache.set(&new.args.limits.change())?;
+/// Checks the settings of a cache. Returns the other keys that changed.
+fn check(old: &Served, new: &Plan) -> Result<Vec<String>> {
+    let check = || {
+        new.args.limits.limits()?;
+        old.cache.check(&new.args.limits.change())?;
+        config::print::differences(&old.plan, new)
+    };
+    let mut differ = check().map_err(|e| new.locate(e))?;
     differ.retain(|key| !SETTINGS.contains(&key.as_str()));
     Ok(differ)
 }

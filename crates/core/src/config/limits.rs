@@ -61,11 +61,11 @@ impl Limits {
     }
 
     /// With those of `other` that may change while a shard runs. All time limits of a shard's operations are equal
-    /// (`exec/executor.rs`), so these may not.
+    /// (`exec/executor.rs`), so these may not; nor may `checkpoint`, in which a journal counts time (`journal/due.rs`).
     #[must_use]
     pub(crate) fn adjusted(self, other: &Self) -> Self {
-        let Self { populates, population_io_bytes, population_share, checkpoint, .. } = *other;
-        Self { populates, population_io_bytes, population_share, checkpoint, ..self }
+        let Self { populates, population_io_bytes, population_share, .. } = *other;
+        Self { populates, population_io_bytes, population_share, ..self }
     }
 }
 

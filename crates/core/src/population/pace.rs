@@ -108,7 +108,13 @@ impl Pace {
     pub(crate) fn adjust(&self, limits: &Limits) {
         self.share.set(share_of(limits));
         self.most_bytes.set(limits.population_io_bytes.max(PAGE as u64));
-        self.step_bytes.set(self.step_bytes.get().min(self.most_bytes.get()));
+        if self.step_bytes.get() > self.most_bytes.get() {
+            self.step_bytes.set(self.most_bytes.get());
+            self.step_ns.set(0.0);
+        }
+        // What another share owed.
+        self.rest_owed.set(0.0);
+        self.rest_until.set(0);
     }
 
     /// An operation on the origin begins.

@@ -40,6 +40,9 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
         };
         if period > 0 {
             cx.exec.sleep(period).await;
+            if !cx.limits.get().populates {
+                continue;
+            }
         }
         let room = free_ratio > 0.0 || mutant::is_active("displace-anything");
         if !room && !current.clean().is_some_and(|c| c.units.table.may_displace()) {
@@ -100,7 +103,9 @@ async fn complete_next(cx: &Context, clean: &Rc<Clean>, next: &Cell<u32>) -> boo
 
 /// Completes all units that were recovered in part.
 pub(super) async fn repair(cx: &Context, current: &Current) {
-    while let Some(clean) = current.clean() {
+    while cx.limits.get().populates
+        && let Some(clean) = current.clean()
+    {
         if !complete_next(cx, &clean, &clean.repair_next).await {
             return clean.repair_next.set(u32::MAX);
         }

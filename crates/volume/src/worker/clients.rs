@@ -215,7 +215,7 @@ impl Worker {
         if bound > 0 {
             self.abort_where(Abort::Idle, |connection, now| {
                 let (doing, since) = connection.doing();
-                doing != Doing::Working && since + bound <= now
+                doing != Doing::Working && since.saturating_add(bound) <= now
             });
         }
         if self.budget.has_waiting() {

@@ -374,6 +374,7 @@ impl Worker {
         len: u64,
         bufs: Vec<Buf>,
     ) {
+        let passive = passive || self.passive;
         let volume = self.volumes.at(offset);
         let part = &self.parts[volume as usize];
         self.observed.arrives((volume, part), self.clock, (kind, passive), offset, len);
@@ -392,7 +393,6 @@ impl Worker {
             }
             return;
         }
-        let passive = passive || self.passive;
         let cut = self.shape.pieces(offset, len);
         let count = self.shape.count(offset, len) as u32;
         let owner = match caller {

@@ -40,7 +40,7 @@ impl Observed {
         len: u64,
     ) {
         tap::tell(&mut self.tap, now, kind, offset, len);
-        if !passive && matches!(kind, Kind::Read | Kind::Write { .. }) {
+        if matches!(kind, Kind::Write { .. }) || kind == Kind::Read && !passive {
             let within = offset - part.range.start;
             part.curve.note(&mut self.batches[volume as usize], now, within, len);
         }
@@ -57,9 +57,10 @@ impl Observed {
         self.rings.iter_mut().for_each(|ring| ring.resize(ring_bytes));
     }
 
-    /// The last requests of a volume that this worker answered.
-    pub fn recent(&self, volume: u32) -> Vec<Answered> {
-        self.rings[volume as usize].requests()
+    /// The last requests of a volume that this worker answered, and whether it answered more.
+    pub fn recent(&self, volume: u32) -> (Vec<Answered>, bool) {
+        let ring = &self.rings[volume as usize];
+        (ring.requests(), ring.has_dropped())
     }
 
     /// Hands the curves what it has for them.

@@ -27,10 +27,10 @@ pub struct AdviseArgs {
     #[command(flatten)]
     pub control: ControlArgs,
     /// Of a served volume: only the requests of the last part of the flight recorder, as 60s
-    #[arg(long, value_name = "SPAN", value_parser = span, conflicts_with = "trace")]
+    #[arg(long, value_name = "SPAN", value_parser = span, conflicts_with = "trace", requires = "origin_profile")]
     pub last: Option<Nanos>,
     /// Of a served volume: the requests before the last alarm
-    #[arg(long, conflicts_with = "trace")]
+    #[arg(long, conflicts_with = "trace", requires = "origin_profile")]
     pub alarm: bool,
     /// Model of the slow device, as san-1g or hdd-7200 (docs/simulation.md lists all)
     #[arg(long, value_name = "PROFILE", requires = "flash_profile")]

@@ -22,6 +22,8 @@ const GAIN: f64 = 0.02;
 const LOSS: f64 = 0.01;
 /// References below which a curve is rough.
 const FEW: u64 = 100_000;
+/// References below which it is no advice.
+const LEAST: u64 = 1000;
 
 /// What a volume's server knows.
 struct Served {
@@ -35,6 +37,16 @@ struct Served {
 pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let socket = args.control.socket()?;
     let status = client::ask(&socket, &Command::Status, |_| ()).map_err(Coded::from)?;
+    if let Some(volumes) = status["volumes"].as_array() {
+        let names: Vec<&str> = volumes.iter().filter_map(|of| of["name"].as_str()).collect();
+        bail!(Coded {
+            code: 2,
+            message: format!(
+                "several volumes share this cache; accepted: --name with one of them: {}",
+                names.join(", ")
+            ),
+        });
+    }
     let served = Served {
         name: status["name"].as_str().unwrap_or_default().to_owned(),
         flash_bytes: number(&status, "unit_bytes") * number(&status, "units_total"),
@@ -103,43 +115,41 @@ fn verdict(served: &Served) -> String {
     let Some(curve) = &served.curve else {
         return "the curve has no references yet, or --recorder is 0".to_owned();
     };
-    let points = |ratio: f64| format!("{:.1} points", ratio * 100.0);
-    let now = match curve.at(served.flash_bytes) {
-        Some(now) if served.flash_bytes > 0 => now,
-        _ => {
-            return match curve.points.last() {
-                Some(Point { flash_bytes, hit_ratio }) => format!(
-                    "no flash is attached; with {} of it {:.1} % of the references would hit",
-                    rough_size(*flash_bytes),
-                    hit_ratio * 100.0
-                ),
-                None => "no flash is attached".to_owned(),
-            };
-        }
+    let (points, references) =
+        (|ratio: f64| format!("{:.1} points", ratio * 100.0), curve.references);
+    if references < LEAST {
+        return format!("too few references for advice: {references}");
+    }
+    let few = if references < FEW { " (few references yet)" } else { "" };
+    let Some(now) = curve.attached(served.flash_bytes).filter(|_| served.flash_bytes > 0) else {
+        let most = curve.points.last().map_or(0.0, |point| point.hit_ratio);
+        return format!(
+            "no flash is attached; with as much as in the last line {:.1} % of the references would hit{few}",
+            most * 100.0
+        );
     };
-    let few = if curve.references < FEW { " (few references yet)" } else { "" };
-    let mut larger = curve.points.iter().filter(|point| point.flash_bytes > served.flash_bytes);
-    let enough = larger.clone().find(|point| point.hit_ratio - now >= GAIN);
-    if let Some(point) = enough {
-        return format!(
-            "more flash helps: {} would add {}{few}",
-            rough_size(point.flash_bytes),
-            points(point.hit_ratio - now)
-        );
+    let gain = |point: &Point| point.hit_ratio - now.hit_ratio;
+    let mut larger = curve.points.iter().filter(|point| point.flash_bytes > now.flash_bytes);
+    let enough = larger.clone().find(|point| gain(point) >= GAIN);
+    let most = larger.next_back();
+    if let (Some(first), Some(most)) = (enough, most) {
+        let further = match gain(most) - gain(first) >= GAIN {
+            true => format!(", {} {}", rough_size(most.flash_bytes), points(gain(most))),
+            false => String::new(),
+        };
+        let size = rough_size(first.flash_bytes);
+        return format!("more flash helps: {size} would add {}{further}{few}", points(gain(first)));
     }
-    let mut smaller = curve.points.iter().filter(|point| point.flash_bytes < served.flash_bytes);
-    if let Some(point) = smaller.find(|point| now - point.hit_ratio <= LOSS) {
-        return format!(
-            "less flash would do: {} would lose {}{few}",
-            rough_size(point.flash_bytes),
-            points(now - point.hit_ratio)
-        );
+    let mut smaller = curve.points.iter().filter(|point| point.flash_bytes < now.flash_bytes);
+    if let Some(point) = smaller.find(|point| -gain(point) <= LOSS) {
+        let size = rough_size(point.flash_bytes);
+        return format!("less flash would do: {size} would lose {}{few}", points(-gain(point)));
     }
-    match larger.next_back() {
+    match most {
         Some(point) => format!(
             "the size suits the load: even {} would add only {}{few}",
             rough_size(point.flash_bytes),
-            points(point.hit_ratio - now)
+            points(gain(point))
         ),
         None => format!("the size suits the load: flash is as large as the volume{few}"),
     }
@@ -171,7 +181,7 @@ mod tests {
             "the size suits the load: even 4.00 GiB would add only 1.0 points"
         );
         assert_eq!(of(2, &[0.1, 0.5]), "the size suits the load: flash is as large as the volume");
-        let none = "no flash is attached; with 2.00 GiB of it 50.0 % of the references would hit";
+        let none = "no flash is attached; with as much as in the last line 50.0 % of the references would hit";
         assert_eq!(of(0, &[0.1, 0.5]), none);
         assert!(
             verdict(&Served { name: String::new(), flash_bytes: 1, curve: None })
