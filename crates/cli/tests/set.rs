@@ -52,6 +52,37 @@ fn without_population_reads_leave_the_cache_as_it_is() {
     }
 }
 
+/// After a crash units lack the pages that were being written. They are completed once population may.
+#[test]
+fn units_that_are_valid_in_part_wait_for_population() {
+    const WARM: u64 = 2 << 20;
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = |populate| place.serve_cached(4, &["--preset", "sce", "--populate", populate]);
+    let cached = || {
+        let found = one_json(&place.ask(&["cached", "0+2MiB", "--json"]).ok());
+        found["cached_bytes"].as_u64().unwrap()
+    };
+    let server = Server::start(&words("on"));
+    place.ask(&["warm", "0+2MiB"]).ok();
+    assert_eq!(cached(), WARM);
+    // A mapping is durable within a second.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let mut client = place.client();
+    for offset in (0..WARM).step_by(64 << 10) {
+        client.write_at(offset, &[1; 4096], false).unwrap();
+    }
+    server.kill();
+    let server = Server::restart(&words("off"));
+    let found = cached();
+    assert!((WARM / 2..WARM).contains(&found), "{found}");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(cached(), found);
+    set(&place, &["--populate", "on"]);
+    eventually("the units are completed", || cached() == WARM);
+    server.stop();
+}
+
 #[test]
 fn bad_values_change_nothing() {
     let place = Place::new();
