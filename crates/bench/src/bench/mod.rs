@@ -19,6 +19,7 @@ mod desktop;
 mod endurance;
 mod figures;
 mod fuse;
+mod heat;
 mod hit_path;
 mod inline;
 mod journal;
@@ -56,13 +57,14 @@ const BENCHES: &[(&str, Bench)] = &[
     ("throughput", throughput::run),
     ("endurance", endurance::run),
     ("journal", journal::run),
+    ("heat", |o| Ok(heat::run(o)?.into())),
     ("warm-restart", warm_restart::run),
     ("recovery", |o| Ok(recovery::run(o)?.into())),
     ("desktop", desktop::run),
     ("replay", |o| Ok(replay::run(o)?.into())),
     ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "memory",
     "hit-path",
     "recorder",
@@ -73,6 +75,7 @@ const NAMES: [&str; 15] = [
     "throughput",
     "endurance",
     "journal",
+    "heat",
     "warm-restart",
     "recovery",
     "desktop",
