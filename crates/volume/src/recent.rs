@@ -138,7 +138,7 @@ impl Ring {
 pub struct Recent {
     /// The alarm for which they were kept.
     pub alarm: Option<String>,
-    /// They. All that came after the first of them are there: the span is that of the worker whose ring covers the least.
+    /// The requests: all that came after the first of them. They begin where the ring that covers the least time begins.
     pub requests: Arc<[Answered]>,
 }
 

@@ -2,8 +2,7 @@
 //! Changes of settings while a cache serves.
 //!
 //! Invariants: a change is checked whole before any of it is made, changes exclude each other, and none waits for an attach or a
-//! detach. Changed settings last until the
-//! server ends: the configuration decides those of the next start.
+//! detach. Changed settings last until the server ends or reads its configuration again.
 
 use super::cache::Cache;
 use super::error::VolumeError;
