@@ -37,7 +37,7 @@ fn one_snapshot_without_a_terminal() {
     for more in [&[][..], &["--once"]] {
         let words = [&["top", &sock_a, &sock_b, "--interval=200ms"], more].concat();
         let text = larder_says(&words).ok();
-        assert_eq!(text.lines().count(), 12, "{text}");
+        assert_eq!(text.lines().count(), 14, "{text}");
         assert!(text.starts_with("a  caching\n") && text.contains("\nb  caching\n"), "{text}");
         assert!(text.contains("units 0 of 3") && text.contains("connections 0"), "{text}");
     }
