@@ -18,6 +18,8 @@ pub struct Curve {
     pub references: u64,
     /// By size.
     pub points: Vec<Point>,
+    /// The attached flash, for cached data; 0 without a device.
+    pub flash_bytes: u64,
 }
 
 impl Curve {
@@ -29,18 +31,20 @@ impl Curve {
             Some(Point { flash_bytes: point["flash_bytes"].as_u64()?, hit_ratio })
         };
         let points: Vec<Point> = curve["points"].as_array()?.iter().filter_map(point).collect();
-        Some(Self { references: curve["references"].as_u64()?, points })
+        let figure = |key: &str| status[key].as_u64().unwrap_or(0);
+        let flash_bytes = figure("unit_bytes") * figure("units_total");
+        Some(Self { references: curve["references"].as_u64()?, points, flash_bytes })
     }
 
-    /// The point of the attached flash: what a volume cannot fill does not count.
-    pub fn attached(&self, flash_bytes: u64) -> Option<Point> {
-        let bytes = flash_bytes.min(self.points.last()?.flash_bytes);
+    /// The point of the attached flash, of which only what the volume can fill counts.
+    pub fn attached(&self) -> Option<Point> {
+        let bytes = self.flash_bytes.min(self.points.last()?.flash_bytes);
         self.points.iter().find(|point| point.flash_bytes == bytes).copied()
     }
 
-    /// A line a point, with a bar; `attached` is the flash in use.
-    pub fn rows(&self, attached: u64) -> Vec<String> {
-        let here = self.attached(attached);
+    /// A line a point, with a bar.
+    pub fn rows(&self) -> Vec<String> {
+        let here = self.attached();
         let row = |point: &Point| {
             let bar = "#".repeat((point.hit_ratio * 40.0).round() as usize);
             let here = if Some(*point) == here { "  <- attached" } else { "" };
@@ -100,15 +104,21 @@ mod tests {
     #[test]
     fn a_curve_is_read_from_a_status() {
         let point = |bytes: u64, ratio: f64| json!({ "flash_bytes": bytes, "hit_ratio": ratio });
-        let status = json!({ "curve": { "references": 7, "points": [point(1 << 30, 0.5), point(1 << 31, 1.0)] } });
-        let curve = Curve::of(&status).unwrap();
-        let at = |bytes| curve.attached(bytes).map(|point| point.hit_ratio);
+        let of = |units: u64| {
+            let points = [point(1 << 30, 0.5), point(1 << 31, 1.0)];
+            let curve = json!({ "references": 7, "points": points });
+            let status = json!({ "unit_bytes": 1 << 20, "units_total": units, "curve": curve });
+            Curve::of(&status).unwrap()
+        };
+        let at = |units| of(units).attached().map(|point| point.hit_ratio);
         assert_eq!(
-            (curve.references, at(1 << 31), at(1 << 40), at(1)),
-            (7, Some(1.0), Some(1.0), None)
+            [at(0), at(1), at(1024), at(2048), at(1 << 20)],
+            [None, None, Some(0.5), Some(1.0), Some(1.0)]
         );
+        let curve = of(1024);
+        assert_eq!(curve.references, 7);
         assert_eq!(curve.short(), "1G▅50% 2G█100%");
-        let rows = curve.rows(1 << 30);
+        let rows = curve.rows();
         assert!(rows[0].starts_with("  1.00 GiB   50.0 %  ####"), "{}", rows[0]);
         assert!(rows[0].ends_with("<- attached") && rows[1].ends_with('#'), "{rows:?}");
         assert_eq!(Curve::of(&json!({})), None);

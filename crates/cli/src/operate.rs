@@ -89,10 +89,8 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
 fn curve(status: &Map<String, Value>) -> String {
     let status = Value::Object(status.clone());
     let Some(curve) = Curve::of(&status) else { return String::new() };
-    let attached = number(&status, "unit_bytes") * number(&status, "units_total");
-    let rows = curve.rows(attached);
     let head = format!("{:20} hit ratio of LRU by size, of {} pages", "curve", curve.references);
-    [head].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+    [head].into_iter().chain(curve.rows()).collect::<Vec<_>>().join("\n")
 }
 
 /// The volumes of a shared cache: a line each.

@@ -100,11 +100,6 @@ impl Origin {
         }
     }
 
-    /// Limits of population change.
-    pub(crate) fn adjust(&self, limits: &Limits) {
-        self.pace.adjust(limits);
-    }
-
     /// The number of its volume.
     pub(crate) fn volume(&self) -> u32 {
         self.volume

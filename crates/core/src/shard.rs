@@ -114,7 +114,7 @@ impl Shard {
     pub fn adjust(&self, to: &Limits) {
         let limits = self.cx.limits.get().adjusted(to);
         self.cx.limits.set(limits);
-        self.cx.origins.iter().for_each(|origin| origin.adjust(&limits));
+        self.cx.origins.iter().for_each(|origin| origin.pace.adjust(&limits));
         self.cx.population.wake(&self.cx.exec);
     }
 

@@ -60,7 +60,9 @@ impl Doors {
     ) -> Result<Self> {
         let mut controls = Vec::new();
         for s in served {
-            let config: Arc<str> = print(std::slice::from_ref(&s.plan))?.into();
+            // A path that is no UTF-8 can be served, and not printed.
+            let config = print(std::slice::from_ref(&s.plan));
+            let config: Arc<str> = config.unwrap_or_else(|e| format!("# {e:#}")).into();
             for (target, way, plan) in s.targets() {
                 let rules = Rules { readers: way.readers, restricted, config: Arc::clone(&config) };
                 let control = Control::start(&way.control, rules, target);

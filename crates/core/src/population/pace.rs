@@ -106,15 +106,16 @@ impl Pace {
 
     /// The share and the largest read change.
     pub(crate) fn adjust(&self, limits: &Limits) {
-        self.share.set(share_of(limits));
+        if self.share.replace(share_of(limits)) != share_of(limits) {
+            // What the other share owed.
+            self.rest_owed.set(0.0);
+            self.rest_until.set(0);
+        }
         self.most_bytes.set(limits.population_io_bytes.max(PAGE as u64));
         if self.step_bytes.get() > self.most_bytes.get() {
             self.step_bytes.set(self.most_bytes.get());
             self.step_ns.set(0.0);
         }
-        // What another share owed.
-        self.rest_owed.set(0.0);
-        self.rest_until.set(0);
     }
 
     /// An operation on the origin begins.

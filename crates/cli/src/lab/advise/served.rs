@@ -12,7 +12,6 @@ use super::args::{AdviseArgs, Replayed};
 use super::words::words;
 use crate::curve::{Curve, Point};
 use crate::exit::Coded;
-use crate::operate::number;
 use crate::out;
 use crate::setting::BadSetting;
 use crate::trace::recent::Recent;
@@ -28,8 +27,6 @@ const LEAST: u64 = 1000;
 /// What a volume's server knows.
 struct Served {
     name: String,
-    /// Flash for cached data; 0 without a device.
-    flash_bytes: u64,
     curve: Option<Curve>,
 }
 
@@ -49,7 +46,6 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     }
     let served = Served {
         name: status["name"].as_str().unwrap_or_default().to_owned(),
-        flash_bytes: number(&status, "unit_bytes") * number(&status, "units_total"),
         curve: Curve::of(&status),
     };
     let verdict = verdict(&served);
@@ -103,7 +99,7 @@ fn curve_words(served: &Served, verdict: &str) -> Vec<String> {
             "volume '{}': hit ratio of LRU by the size of flash, of {} recent references to pages of 4 KiB",
             served.name, curve.references
         ));
-        lines.extend(curve.rows(served.flash_bytes));
+        lines.extend(curve.rows());
         lines.push(String::new());
     }
     lines.push(verdict.to_owned());
@@ -121,7 +117,7 @@ fn verdict(served: &Served) -> String {
         return format!("too few references for advice: {references}");
     }
     let few = if references < FEW { " (few references yet)" } else { "" };
-    let Some(now) = curve.attached(served.flash_bytes).filter(|_| served.flash_bytes > 0) else {
+    let Some(now) = curve.attached() else {
         let most = curve.points.last().map_or(0.0, |point| point.hit_ratio);
         return format!(
             "no flash is attached; with as much as in the last line {:.1} % of the references would hit{few}",
@@ -165,8 +161,8 @@ mod tests {
             let point =
                 |(n, ratio): (u32, &f64)| Point { flash_bytes: 1 << 30 << n, hit_ratio: *ratio };
             let points = (0..).zip(ratios).map(point).collect();
-            let curve = Some(Curve { references: FEW, points });
-            verdict(&Served { name: String::new(), flash_bytes: attached << 30, curve })
+            let curve = Some(Curve { references: FEW, points, flash_bytes: attached << 30 });
+            verdict(&Served { name: String::new(), curve })
         };
         assert_eq!(
             of(2, &[0.1, 0.5, 0.51, 0.75]),
@@ -183,9 +179,6 @@ mod tests {
         assert_eq!(of(2, &[0.1, 0.5]), "the size suits the load: flash is as large as the volume");
         let none = "no flash is attached; with as much as in the last line 50.0 % of the references would hit";
         assert_eq!(of(0, &[0.1, 0.5]), none);
-        assert!(
-            verdict(&Served { name: String::new(), flash_bytes: 1, curve: None })
-                .contains("--recorder is 0")
-        );
+        assert!(verdict(&Served { name: String::new(), curve: None }).contains("--recorder is 0"));
     }
 }
