@@ -12,7 +12,7 @@ use crate::tree::Tree;
 const DESIGN: &str = "docs/design.md";
 /// The heading of a rule.
 const HEADING: &str = "### Rule ";
-const CORE_MUTANTS: &str = "crates/core/src/mutant.rs";
+const CORE_MUTANTS: &str = "crates/core/src/mutant/list.rs";
 const PG_MUTANTS: &str = "crates/pg/src/mutant.rs";
 
 /// The mutants that break each rule, by the rule's id.

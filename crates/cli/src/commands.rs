@@ -15,7 +15,7 @@ use crate::heat::HeatCommand;
 use crate::lab::LabCommand;
 use crate::operate::{AttachArgs, BoundArgs};
 use crate::quiesce::QuiesceArgs;
-use crate::ranges::{RangesArgs, WarmArgs};
+use crate::ranges::{ExcludeArgs, RangesArgs, WarmArgs};
 use crate::serve::args::ServeArgs;
 use crate::serve::helper::COMMAND;
 use crate::serve::helper::process::HelperArgs;
@@ -71,6 +71,12 @@ pub enum Command {
     Warm(WarmArgs),
     /// Remove a volume, ranges of it or files on it from flash, and write back what is dirty
     Evict(RangesArgs),
+    /// Keep a volume, ranges of it or files on it on flash: they are copied, and not evicted
+    Pin(RangesArgs),
+    /// Let ranges or files that are pinned be evicted again
+    Unpin(RangesArgs),
+    /// Keep a volume, ranges of it or files on it out of flash
+    Exclude(ExcludeArgs),
     /// Write the list of what a cache holds, and warm another cache from it
     #[command(subcommand)]
     Heat(HeatCommand),

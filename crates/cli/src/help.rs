@@ -10,14 +10,14 @@ use crate::commands::Cli;
 /// What examples begin with in help.
 pub const EXAMPLES_HEADING: &str = "Examples:";
 
-/// A heading of `larder --help` and the commands below it; the first command gives the group its example.
+/// A heading of `larder --help` and the commands below it; the first command gives the first group its example.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "check"]),
     (
         "Operate a running server",
         &[
-            "status", "stats", "top", "set", "cached", "warm", "evict", "heat", "quiesce", "flush",
-            "detach", "attach",
+            "status", "stats", "top", "set", "cached", "warm", "evict", "pin", "unpin", "exclude",
+            "heat", "quiesce", "flush", "detach", "attach",
         ],
     ),
     ("Size a cache", &["size", "presets", "advise"]),
@@ -49,6 +49,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("larder-set", &["larder set --name db", "larder set --name db --populate off"]),
     ("larder-evict", &["larder evict --name db 10GiB+2GiB"]),
+    ("larder-pin", &["larder pin --name db 0+64MiB", "larder pin --file /srv/db/orders_pkey"]),
+    ("larder-unpin", &["larder unpin --all"]),
+    (
+        "larder-exclude",
+        &[
+            "larder exclude --file /srv/db/archive.tar",
+            "larder exclude --name db 10GiB+2GiB --undo",
+        ],
+    ),
     ("larder-heat", &["larder heat export db.heat"]),
     ("larder-heat-export", &["larder heat export db.heat --name db"]),
     ("larder-heat-from-trace", &["larder heat from-trace monday.btr.zst monday.heat"]),
@@ -126,7 +135,7 @@ pub fn command() -> Command {
 /// The list of commands by group. Commands that this build leaves out are not in it.
 fn groups(cli: &Command) -> String {
     let mut text = String::new();
-    for (heading, names) in GROUPS {
+    for (heading, names) in &GROUPS {
         let known: Vec<_> = names.iter().filter_map(|name| cli.find_subcommand(name)).collect();
         let Some(first) = known.first() else { continue };
         text += &format!("{heading}:\n");
@@ -135,7 +144,9 @@ fn groups(cli: &Command) -> String {
             text += &format!("  {:<9} {about}\n", command.get_name());
         }
         let example = examples(&format!("larder-{}", first.get_name())).first();
-        text += &example.map(|example| format!("  $ {example}\n\n")).unwrap_or_default();
+        let example = example.filter(|_| *heading == GROUPS[0].0);
+        text += &example.map(|example| format!("  $ {example}\n")).unwrap_or_default();
+        text += "\n";
     }
     text
 }

@@ -5,18 +5,20 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::buf::Buf;
 use crate::cache::in_flight::WritesInFlight;
 use crate::claims::Claims;
 use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
-use crate::exec::{DevId, Exec, Nanos};
+use crate::exec::{DevId, Exec, Nanos, Signal};
 use crate::flash::InFlight;
 use crate::mutant;
 use crate::origins::Origins;
 use crate::out_of_use::Fence;
 use crate::population::demand::Population;
+use crate::range_rules::RangeRules;
 use crate::request::{Errno, MAX_PIECE_BYTES, Reply};
 use crate::runs::{Runs, Tag};
 use crate::shape::Shape;
@@ -39,6 +41,9 @@ pub(crate) struct Context {
     pub events: Events,
     replies: RefCell<VecDeque<Reply>>,
     pub runs: Runs,
+    /// What ranges are pinned and excluded, and the signal that it, or what is cached, changed as a whole.
+    pub rules: RefCell<Arc<RangeRules>>,
+    pub rules_changed: Signal,
     open: Cell<u64>,
     /// When the newest request was taken.
     opened_at: Cell<Option<Nanos>>,
@@ -70,6 +75,8 @@ impl Context {
             events,
             replies: RefCell::default(),
             runs: Runs::default(),
+            rules: RefCell::default(),
+            rules_changed: Signal::default(),
             open: Cell::new(0),
             opened_at: Cell::new(None),
         })
@@ -105,6 +112,12 @@ impl Context {
             }
             _ => idle.checked_sub(since).filter(|left| *left > 0),
         }
+    }
+
+    /// Whether what lies at this place is never admitted.
+    #[inline]
+    pub(crate) fn excludes(&self, at: u64) -> bool {
+        self.rules.borrow().excludes(at)
     }
 
     /// Answers a client.

@@ -158,7 +158,7 @@ impl Shape {
     }
 
     /// The shard's own number of the unit at an offset that it owns.
-    fn own_unit(&self, offset: u64) -> u32 {
+    pub(crate) fn own_unit(&self, offset: u64) -> u32 {
         debug_assert_eq!(self.shard_at(offset), self.shard);
         let (unit, stripe) = (offset / self.unit_bytes, u64::from(self.stripe_units));
         (unit / stripe / u64::from(self.shards) * stripe + unit % stripe) as u32

@@ -8,14 +8,15 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::buf::Buf;
 pub use crate::cache::CacheStatus;
-use crate::cache::Current;
 pub use crate::cache::arrange::Arrangement;
 pub use crate::cache::detaching::Clear;
 pub use crate::cache::units::warmth::Warmth;
 use crate::cache::watch;
+use crate::cache::{Current, keep};
 use crate::config::{CacheSpec, Limits};
 use crate::context::Context;
 use crate::event::Event;
@@ -25,6 +26,7 @@ use crate::journal::recover::Recovered;
 use crate::pagelog::Geometry;
 use crate::population::demand::Population;
 use crate::population::{exchange, workers};
+use crate::range_rules::RangeRules;
 use crate::request::{Errno, Kind, Reply, Request};
 use crate::runs::{Tag, parts};
 use crate::shape::Shape;
@@ -56,7 +58,7 @@ impl Shard {
         origins: DevId,
     ) -> Self {
         assert_eq!(shape.origin_bytes, volumes.bytes(), "the shape is that of the volumes");
-        assert!(volumes.count() == 1 || spec.may_be_shared(), "the configuration checks this");
+        assert!(volumes.count() == 1 || spec.has_units(), "the configuration checks this");
         assert!(shape.units() <= Shape::MOST_UNITS, "the configuration of the volume checks this");
         let volumes_share = volumes.count() > 1;
         let cx = Context::new(shape, volumes, limits, &spec.admission, origins);
@@ -64,6 +66,7 @@ impl Shard {
         if volumes_share {
             cx.exec.spawn(watch::run(Rc::clone(&cx), Rc::clone(&current)));
         }
+        cx.exec.spawn(keep::run(Rc::clone(&cx), Rc::clone(&current)));
         match &cx.population {
             Population::Workers(policy) => (0..policy.wake.len() as u32).for_each(|number| {
                 cx.exec.spawn(workers::run(Rc::clone(&cx), Rc::clone(&current), number));
@@ -284,6 +287,14 @@ impl Shard {
         self.cx.exec.spawn(async move { done(current.arrange(what, ranges).await) });
     }
 
+    /// From now on these ranges are pinned and excluded. Pinned ones are copied to flash in the background, and what flash has of
+    /// excluded ones is evicted.
+    pub fn follow(&self, rules: &Arc<RangeRules>) {
+        self.cx.rules.replace(Arc::clone(rules));
+        self.current.follow(rules);
+        self.cx.rules_changed.set(&self.cx.exec);
+    }
+
     /// Begins a list of ranges to warm: what earlier lists warmed may be evicted for it.
     pub fn begin_list(&self) {
         self.current.begin_list();
@@ -293,6 +304,12 @@ impl Shard {
     #[must_use]
     pub fn cached(&self, range: &Range<u64>) -> u64 {
         self.current.cached(range)
+    }
+
+    /// Whether the unit of this shard at this place has a slot.
+    #[must_use]
+    pub fn holds(&self, at: u64) -> bool {
+        self.current.holds(at)
     }
 
     /// What flash has in `most` slots from `first` on, 0 being the first one, and where to continue. It takes some microseconds for

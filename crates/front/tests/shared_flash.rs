@@ -18,7 +18,7 @@ use larder_core::volumes::Share;
 use larder_io::{Access, DevSpec, Device, Fault, Target};
 use larder_testkit::load::{PATIENCE, eventually};
 use larder_volume::{
-    Cache, CacheConfig, FlashDevice, StateFile, Volume, VolumeConfig, VolumeError,
+    Cache, CacheConfig, FlashDevice, StateFile, Volume, VolumeConfig, VolumeError, VolumeRanges,
 };
 
 const BYTES: u64 = 4 << 20;
@@ -73,6 +73,7 @@ impl Pair {
             name: name.to_owned(),
             origin: open(dir, name, BYTES),
             share: Share::default(),
+            ranges: VolumeRanges::default(),
         };
         let mut volumes: Vec<VolumeConfig> = NAMES.into_iter().map(of).collect();
         volumes[0].origin = volumes[0].origin.clone().with_fault(&faults.origin);

@@ -70,6 +70,7 @@ impl Cache {
         let (plan, name) = (flash.plan, flash.device.name().to_owned());
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
         self.fit_curves(Some(self.flash_bytes(plan.slots())));
+        self.check_pinned(plan.slots());
         match plan {
             Plan::Units(units) => {
                 let left_out: VolumeSet = stale.iter().copied().collect();

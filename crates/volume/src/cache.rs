@@ -41,6 +41,7 @@ use super::recent::Kept;
 use super::settings::Settings;
 use super::state::State;
 use super::stats::{Clients, Stats};
+use super::volume_ranges::Asked;
 use super::worker::{Call, Message, ORIGINS, Others, Report, Shared, Worker};
 
 /// How long a worker may take to answer a question about itself.
@@ -82,6 +83,8 @@ pub struct Cache {
     pub(crate) setting: Mutex<()>,
     /// Those that may change, as they are in use.
     pub(crate) settings: Mutex<Settings>,
+    /// The ranges of each volume that are pinned and excluded.
+    pub(crate) asked: Mutex<Vec<Asked>>,
     /// The requests before the last alarm.
     pub(crate) kept: Kept,
 }
@@ -114,7 +117,7 @@ impl Cache {
         config.volumes.iter().try_for_each(|of| check_blocks(&of.origin))?;
         let spec = CacheSpec::try_from(&config.choices)
             .map_err(|rejected| VolumeError::Usage(rejected.to_string()))?;
-        if config.volumes.len() > 1 && !spec.may_be_shared() {
+        if config.volumes.len() > 1 && !spec.has_units() {
             return Err(VolumeError::Usage(
                 "a page log has one volume; accepted for several volumes over one flash: a preset with units".to_owned(),
             ));
@@ -143,6 +146,7 @@ impl Cache {
             recorded: Arc::default(),
             setting: Mutex::default(),
             settings: Mutex::new(Settings::of(&config)),
+            asked: Mutex::default(),
             kept: Mutex::new(vec![None; parts.len()]),
             spec,
             shape,
@@ -155,6 +159,7 @@ impl Cache {
         }
         drop(reports);
         cache.fit_curves(None);
+        cache.begin_ranges()?;
         let watched = Arc::downgrade(&cache);
         let watch = move || watch(&watched, &from_workers);
         spawn("larder-watch", watch)?;

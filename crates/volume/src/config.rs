@@ -12,6 +12,7 @@ use super::budget::Budget;
 use super::error::VolumeError;
 use super::peer::MOST_CONNECTIONS;
 use super::state_file::StateFile;
+use super::volume_ranges::VolumeRanges;
 
 /// The memory of a volume for its last requests, without a setting: a quarter of a million requests.
 pub const RECORDER_BYTES: u64 = 8 << 20;
@@ -45,6 +46,8 @@ pub struct VolumeConfig {
     pub origin: Device,
     /// How many of the slots it may have.
     pub share: Share,
+    /// What of it is pinned and excluded.
+    pub ranges: VolumeRanges,
 }
 
 impl CacheConfig {
@@ -52,7 +55,12 @@ impl CacheConfig {
     #[must_use]
     pub fn of(origin: Device, choices: Choices, workers: u32) -> Self {
         let (name, share) = (String::new(), Share::default());
-        let volumes = vec![VolumeConfig { name: name.clone(), origin, share }];
+        let volumes = vec![VolumeConfig {
+            name: name.clone(),
+            origin,
+            share,
+            ranges: VolumeRanges::default(),
+        }];
         let (limits, clients) = (Limits::default(), ClientLimits::default());
         let recorder_bytes = RECORDER_BYTES;
         Self { name, volumes, choices, limits, workers, state: None, clients, recorder_bytes }

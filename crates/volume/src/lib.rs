@@ -13,6 +13,7 @@
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | what a block device promises its users | `promises.rs` |
 //! | settings that change while a cache serves | `settings.rs`, `set.rs` |
+//! | ranges that are pinned and excluded; what commands do with ranges | `volume_ranges.rs`, `range_rules.rs`, `state_file/ranges.rs`; `ranges.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | what workers note of requests: recordings, the flight recorder, the miss-ratio curve | `worker/observed.rs`; `tap.rs`, `record.rs`; `recent.rs`, `recorder.rs`; `curve.rs` |
@@ -44,6 +45,7 @@ pub mod peer;
 mod promises;
 pub mod queue;
 mod quiesce;
+mod range_rules;
 mod ranges;
 mod raw_io;
 mod recent;
@@ -64,6 +66,7 @@ mod stop;
 mod tap;
 mod verdict;
 mod volume;
+mod volume_ranges;
 mod worker;
 
 pub use self::cache::Cache;
@@ -88,4 +91,5 @@ pub use self::stats::Stats;
 pub use self::status::{Member, Status};
 pub use self::tap::Recorded;
 pub use self::volume::Volume;
+pub use self::volume_ranges::{RangeRule, ShownRanges, VolumeRanges};
 pub use self::worker::MOST_WORKERS;

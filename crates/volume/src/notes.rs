@@ -16,14 +16,14 @@ use super::state_file::{StateFile, Turn};
 use super::worker::Worker;
 
 /// The right to change records, in this process and among processes.
-struct Changing<'a> {
+pub(super) struct Changing<'a> {
     _turn: Turn,
     _records: MutexGuard<'a, ()>,
 }
 
 impl Cache {
     /// The state file, and the right to change it: workers, commands and other processes change records at any time.
-    fn records(&self) -> Result<Option<(&StateFile, Changing<'_>)>, VolumeError> {
+    pub(super) fn records(&self) -> Result<Option<(&StateFile, Changing<'_>)>, VolumeError> {
         let Some(file) = &self.config.state else { return Ok(None) };
         let records = lock(&self.records);
         Ok(Some((file, Changing { _turn: file.turn()?, _records: records })))

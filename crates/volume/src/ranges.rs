@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use larder_core::ranges::windows;
 use larder_core::request::Errno;
 use larder_core::shard::Arrangement;
 
@@ -140,12 +141,13 @@ impl Volume {
     ) -> Result<Ranged, VolumeError> {
         self.check_present()?;
         self.check(ranges)?;
+        self.check_unpinned(ranges)?;
         self.flash_bytes()?;
         self.pass(Arrangement::Evict, ranges, Terms::default(), progress)
     }
 
     /// Handles all ranges.
-    fn pass(
+    pub(crate) fn pass(
         &self,
         what: Arrangement,
         ranges: &[Range<u64>],
@@ -184,7 +186,7 @@ impl Volume {
     }
 
     /// Whether ranges lie on the volume.
-    fn check(&self, ranges: &[Range<u64>]) -> Result<(), VolumeError> {
+    pub(crate) fn check(&self, ranges: &[Range<u64>]) -> Result<(), VolumeError> {
         let size = self.space().end - self.space().start;
         for range in ranges {
             if range.is_empty() || range.end > size {
@@ -291,20 +293,11 @@ fn length(range: &Range<u64>) -> u64 {
 }
 
 /// The bytes of ranges, which may overlap.
-fn total(ranges: &[Range<u64>]) -> u64 {
+pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().fold(0, |sum, range| sum.saturating_add(length(range)))
 }
 
-/// The ranges in their order, cut at multiples of so many bytes.
-fn windows(ranges: &[Range<u64>], bytes: u64) -> impl Iterator<Item = Range<u64>> + '_ {
-    ranges.iter().flat_map(move |range| {
-        let first = range.start / bytes;
-        (first..range.end.div_ceil(bytes))
-            .map(move |window| range.start.max(window * bytes)..range.end.min((window + 1) * bytes))
-    })
-}
-
-/// The same, some at a time: up to so many bytes together.
+/// The ranges in their order, cut at multiples of so many bytes, some at a time: up to so many bytes together.
 fn batches(ranges: &[Range<u64>], bytes: u64) -> impl Iterator<Item = Vec<Range<u64>>> + '_ {
     let mut all = windows(ranges, bytes).peekable();
     std::iter::from_fn(move || {
@@ -323,14 +316,6 @@ fn batches(ranges: &[Range<u64>], bytes: u64) -> impl Iterator<Item = Vec<Range<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn windows_cover_each_range_once_in_order() {
-        let ranges = [5..25, 100..110, 30..40];
-        let found: Vec<_> = windows(&ranges, 10).collect();
-        assert_eq!(found, [5..10, 10..20, 20..25, 100..110, 30..40]);
-        assert_eq!(windows(&[], 10).count(), 0);
-    }
 
     #[test]
     fn batches_hold_as_many_bytes_as_they_may() {

@@ -23,6 +23,7 @@
 //!
 //! Why a file and not a place on the origin: all bytes of the origin belong to the client.
 
+mod ranges;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -348,7 +349,6 @@ impl StateFile {
     /// # Errors
     /// When it cannot be written; the old file is then unchanged.
     pub fn store(&self, state: &StateRecord) -> Result<(), VolumeError> {
-        let dir = self.directory()?;
         let text = serde_json::to_vec_pretty(state)
             .map_err(|e| cannot(&self.path, "write", &io::Error::other(e)))?;
         debug_assert_eq!(serde_json::from_slice(&text).ok().as_ref(), Some(state));
@@ -357,20 +357,26 @@ impl StateFile {
             let why = std::io::Error::other("it would have more than 1MiB");
             return Err(cannot(&self.path, "write", &why));
         }
+        self.replace(&self.path, &text)
+    }
+
+    /// Replaces a file in its directory durably.
+    fn replace(&self, path: &Path, text: &[u8]) -> Result<(), VolumeError> {
+        let dir = self.directory()?;
         // Two processes may store at the same time, each a whole file.
-        let new = self.path.with_extension(format!("{}.new", std::process::id()));
+        let new = path.with_extension(format!("{}.new", std::process::id()));
         let write = || {
             let new = name_in(&new);
             // Of a process of this number that was killed.
             dir.remove(new)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
             let mut file = File::from(dir.file(new, flags, 0o600, Refuse::ANY)?);
-            file.write_all(&text)?;
+            file.write_all(text)?;
             file.sync_all()?;
-            dir.rename(new, self.name())?;
+            dir.rename(new, name_in(path))?;
             dir.sync()
         };
-        write().map_err(|e| cannot(&self.path, "write", &e))
+        write().map_err(|e| cannot(path, "write", &e))
     }
 }
 

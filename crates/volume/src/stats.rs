@@ -40,6 +40,8 @@ pub struct Stats {
     pub units_used: u64,
     /// Units with dirty data: none in a clean cache.
     pub units_dirty: u64,
+    /// Units on flash that a rule keeps there, of all volumes.
+    pub units_pinned: u64,
     /// Memory of maps, slots, bitmaps, buffers and the recorder, with client_bytes and kept_bytes.
     pub memory_bytes: u64,
     /// Memory of connections and of their requests in flight.
@@ -66,6 +68,7 @@ impl Stats {
             units_total: 0,
             units_used: 0,
             units_dirty: 0,
+            units_pinned: 0,
             memory_bytes: memory.full_bytes(),
             client_bytes: 0,
             kept_bytes: 0,
@@ -93,6 +96,7 @@ impl Stats {
             self.units_total += cache.units_total;
             self.units_used += cache.units_used;
             self.units_dirty += cache.units_dirty;
+            self.units_pinned += cache.units_kept;
             self.memory_bytes += cache.bitmap_bytes;
             self.suspended |= cache.suspended;
         }

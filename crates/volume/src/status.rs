@@ -12,6 +12,7 @@ use super::error::VolumeError;
 use super::lock::lock;
 use super::part::Part;
 use super::state::State;
+use super::volume_ranges::ShownRanges;
 
 /// The status of a volume, or of a cache with all of its volumes.
 #[derive(Clone, Debug, Serialize)]
@@ -41,6 +42,14 @@ pub struct Status {
     pub units_used: u64,
     /// Units with dirty data.
     pub units_dirty: u64,
+    /// Units on flash that a rule keeps there, of all volumes.
+    pub units_pinned: u64,
+    /// What is pinned and excluded of a volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<ShownRanges>,
+    /// See `pinned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<ShownRanges>,
     /// Memory of maps, slots, bitmaps, buffers and the recorder, with that of clients.
     pub memory_bytes: u64,
     /// Worker threads.
@@ -178,6 +187,8 @@ impl Cache {
             Some(if volume.is_none() && shared { format!("{}: {alarm}", of.name) } else { alarm })
         });
         let flash_bytes = state.attached.as_ref().map(|a| self.flash_bytes(a.flash.plan.slots()));
+        let asked = |number: u32| lock(&self.asked)[number as usize].all();
+        let rules = (numbers.len() == 1).then(|| asked(numbers[0]));
         let join = |of: Vec<&str>| of.join(", ");
         Ok(Status {
             name: match volume {
@@ -195,6 +206,9 @@ impl Cache {
             units_total: stats.units_total,
             units_used: stats.units_used,
             units_dirty: stats.units_dirty,
+            units_pinned: stats.units_pinned,
+            pinned: rules.as_ref().and_then(|rules| ShownRanges::of(&rules.pinned)),
+            excluded: rules.as_ref().and_then(|rules| ShownRanges::of(&rules.excluded)),
             memory_bytes: stats.memory_bytes,
             workers: self.config.workers,
             connections: members.iter().map(|of| of.connections).sum(),

@@ -16,7 +16,7 @@ use larder_volume::budget::{Budget, LEAST_BYTES, Purse, Wake};
 use larder_volume::peer::Peer;
 use larder_volume::queue::Queue;
 use larder_volume::session::{ClientRequest, Phase, Source, What};
-use larder_volume::{Cache, CacheConfig, ClientLimits, Volume, VolumeConfig};
+use larder_volume::{Cache, CacheConfig, ClientLimits, Volume, VolumeConfig, VolumeRanges};
 use rustix::event::{EventfdFlags, eventfd};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -208,7 +208,12 @@ fn the_queues_of_volumes_that_share_a_cache_have_their_own_data() {
     let mut config = CacheConfig::of(Device::mem(BYTES), choices, 2);
     config.volumes[0].name = "a".to_owned();
     let (name, share) = ("b".to_owned(), Default::default());
-    config.volumes.push(VolumeConfig { name, origin: Device::mem(BYTES), share });
+    config.volumes.push(VolumeConfig {
+        name,
+        origin: Device::mem(BYTES),
+        share,
+        ranges: VolumeRanges::default(),
+    });
     let volumes = Cache::start(config).unwrap().volumes();
     let guests: Vec<Guest> = volumes.iter().map(|volume| queue_on(volume, 1)).collect();
     let last = BYTES - 4096;

@@ -162,6 +162,7 @@ const METRICS: &[(&str, Value, &str)] = &[
     ),
     ("larder_units", Gauge(|s| s.stats.units_total), "Units that fit on flash"),
     ("larder_units_used", Gauge(|s| s.stats.units_used), "Units on flash"),
+    ("larder_units_pinned", Gauge(|s| s.stats.units_pinned), "Units on flash that are pinned"),
     (
         "larder_units_dirty",
         Gauge(|s| s.stats.units_dirty),

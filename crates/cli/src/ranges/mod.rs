@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cached`, `warm` and `evict`: commands for a whole volume, for ranges of it, or for files of a file system on it.
+//! `cached`, `warm`, `evict`, `pin`, `unpin` and `exclude`: commands for a whole volume, for ranges of it, or for files of a file
+//! system on it.
 //!
 //! Ranges are sorted by their place, and those that touch are joined, so that the origin is read in its order.
 
@@ -11,8 +12,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use larder_core::exec::Nanos;
+use larder_core::ranges::merged;
 use larder_front::control::wire::{Command, Extent};
 use larder_io::rough_size;
+use larder_volume::RangeRule;
 
 use crate::control::ControlArgs;
 use crate::operate::{ask, number, volume_bytes, whole_seconds};
@@ -50,8 +53,18 @@ pub struct WarmArgs {
     pub bound: Option<Nanos>,
 }
 
+/// `exclude`.
+#[derive(Args, Debug)]
+pub struct ExcludeArgs {
+    #[command(flatten)]
+    pub of: RangesArgs,
+    /// End the exclusion of these ranges: reads may cache them again
+    #[arg(long)]
+    pub undo: bool,
+}
+
 /// Parses OFFSET+LENGTH.
-fn range(text: &str) -> Result<Range<u64>, String> {
+pub fn range(text: &str) -> Result<Range<u64>, String> {
     let accepted = || format!("got '{text}', accepted OFFSET+LENGTH, as 10GiB+512MiB");
     let (offset, length) = text.split_once('+').ok_or_else(accepted)?;
     let (offset, length) = (size(offset)?, size(length)?);
@@ -106,6 +119,39 @@ pub fn evict(args: &RangesArgs) -> Result<()> {
     })
 }
 
+/// `pin`.
+pub fn pin(args: &RangesArgs) -> Result<()> {
+    let ranges = extents(args)?;
+    ask(&args.control, &Command::Rule { rule: RangeRule::Pin, ranges }, |value| {
+        let (all, cached) = (number(value, "range_bytes"), number(value, "cached_bytes"));
+        let rest = if cached < all { "; the rest follows in the background" } else { "" };
+        format!("pinned: {} of {} on flash{rest}", rough_size(cached), rough_size(all))
+    })
+}
+
+/// `unpin`.
+pub fn unpin(args: &RangesArgs) -> Result<()> {
+    let ranges = extents(args)?;
+    ask(&args.control, &Command::Rule { rule: RangeRule::Unpin, ranges }, |value| {
+        let (all, cached) = (number(value, "range_bytes"), number(value, "cached_bytes"));
+        format!("unpinned: {}, of which {} stay on flash", rough_size(all), rough_size(cached))
+    })
+}
+
+/// `exclude`.
+pub fn exclude(args: &ExcludeArgs) -> Result<()> {
+    let ranges = extents(&args.of)?;
+    let rule = if args.undo { RangeRule::Include } else { RangeRule::Exclude };
+    ask(&args.of.control, &Command::Rule { rule, ranges }, |value| {
+        let all = rough_size(number(value, "range_bytes"));
+        match (args.undo, number(value, "cached_bytes")) {
+            (true, _) => format!("no longer excluded: {all}"),
+            (false, 0) => format!("excluded: {all}"),
+            (false, left) => format!("excluded: {all}, of which {} leave flash", rough_size(left)),
+        }
+    })
+}
+
 /// The ranges that the arguments name, in the order of their place.
 fn extents(args: &RangesArgs) -> Result<Vec<Extent>> {
     let mut ranges = args.ranges.clone();
@@ -117,7 +163,7 @@ fn extents(args: &RangesArgs) -> Result<Vec<Extent>> {
             ranges.extend(places.with_context(|| format!("--file {}", file.display()))?);
         }
     }
-    let ranges = joined(ranges);
+    let ranges = merged(ranges);
     match ranges.len() {
         0 if args.file.is_empty() => {
             bail!("no range is given; accepted: OFFSET+LENGTH, --all, or --file PATH")
@@ -129,19 +175,6 @@ fn extents(args: &RangesArgs) -> Result<Vec<Extent>> {
             .collect()),
         n => bail!("{n} separate ranges; accepted: up to {MOST_RANGES} in one command"),
     }
-}
-
-/// Sorts ranges, and joins those that touch.
-fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut().filter(|last| range.start <= last.end) {
-            Some(last) => last.end = last.end.max(range.end),
-            None => joined.push(range),
-        }
-    }
-    joined
 }
 
 #[cfg(test)]
@@ -157,11 +190,5 @@ mod tests {
         }
         assert_eq!(pace("1MiB/s"), Ok(1 << 20));
         assert!(pace("0").is_err() && pace("fast").is_err());
-    }
-
-    #[test]
-    fn ranges_are_sorted_and_joined() {
-        assert_eq!(joined(vec![30..40, 0..10, 10..20, 15..18]), [0..20, 30..40]);
-        assert_eq!(joined(vec![]), []);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The flags of `larder serve`, which are the keys of a configuration file too: see `config`.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -9,10 +10,11 @@ use larder_core::exec::Nanos;
 use larder_front::listen::{Listen, Secure};
 use larder_io::DevSpec;
 use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls, TlsError};
-use larder_volume::VolumeError;
+use larder_volume::{VolumeError, VolumeRanges};
 
 use super::limits::{LimitArgs, client_memory};
 use crate::choices::ChoiceArgs;
+use crate::ranges::range;
 use crate::units::{address, mode, size, span};
 
 /// DEV is a file or block device, an NBD URI, `mem:SIZE`, `null:SIZE`, or
@@ -84,6 +86,12 @@ pub struct ServeArgs {
     /// Worker threads, each with a share of the units [default: half the processors, at most 4]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub workers: Option<u32>,
+    /// A range of the volume that is cached and not evicted, as OFFSET+LENGTH, repeatable; see `larder pin`
+    #[arg(long, value_name = "RANGE", value_parser = range, hide_short_help = true)]
+    pub pin: Vec<Range<u64>>,
+    /// A range of the volume that is never cached, as OFFSET+LENGTH, repeatable; see `larder exclude`
+    #[arg(long, value_name = "RANGE", value_parser = range, hide_short_help = true)]
+    pub exclude: Vec<Range<u64>>,
     /// How long a stop (SIGTERM) may take to finish the requests in flight
     #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub drain: Nanos,
@@ -114,6 +122,13 @@ pub struct ServeArgs {
     pub choices: ChoiceArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
+}
+
+impl ServeArgs {
+    /// The ranges that are pinned and excluded.
+    pub fn ranges(&self) -> VolumeRanges {
+        VolumeRanges { pinned: self.pin.clone(), excluded: self.exclude.clone() }
+    }
 }
 
 /// TLS for clients.

@@ -134,7 +134,7 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
         let clients = plan.args.limits.clients(budget);
         let volume = |(plan, origin): (&Plan, Device)| {
             let (name, share) = (plan.args.name.clone(), plan.member.share()?);
-            Ok(VolumeConfig { name, origin, share })
+            Ok(VolumeConfig { name, origin, share, ranges: plan.args.ranges() })
         };
         let volumes = plan.volumes().iter().zip(origins).map(volume).collect::<Result<Vec<_>>>()?;
         let recorder_bytes = plan.args.limits.recorder;

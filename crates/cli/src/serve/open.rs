@@ -178,8 +178,12 @@ impl Checked {
             return Err(plan.locate(BadSetting::new("flash", why).into()));
         }
         let open = |(number, volume): (usize, &Plan)| {
-            open_origin(volume, self.remote, self.state.as_ref(), number)
-                .map_err(|e| volume.locate(e))
+            let opened = open_origin(volume, self.remote, self.state.as_ref(), number);
+            let checked = opened.and_then(|origin| {
+                check_ranges(&volume.args, origin.geometry().bytes)?;
+                Ok(origin)
+            });
+            checked.map_err(|e| volume.locate(e))
         };
         let origins = plan.volumes().iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         let bytes = space(&origins, &self.choices, self.workers);
@@ -196,9 +200,29 @@ fn check_log(plan: &Plan, preset: &Preset, ram_bytes: u64) -> Result<()> {
         let why = "a page log has no tier of RAM; accepted: 0, or a preset with units";
         bail!(BadSetting::new("ram", why));
     }
+    let ranges = [("pin", &plan.args.pin), ("exclude", &plan.args.exclude)];
+    if let Some((key, _)) = ranges.iter().find(|(_, ranges)| !ranges.is_empty()) {
+        let why = "a page log has what is written, and evicts in the order of its pages; accepted: a preset with units";
+        bail!(BadSetting::new(*key, why));
+    }
     if plan.is_shared() {
         let why = "a page log has one volume; accepted for volumes that share a cache: a preset with units";
         bail!(BadSetting::of("preset", &preset.name, why));
+    }
+    Ok(())
+}
+
+/// Refuses ranges that end beyond the volume, which has so many bytes.
+fn check_ranges(args: &ServeArgs, bytes: u64) -> Result<()> {
+    for (key, ranges) in [("pin", &args.pin), ("exclude", &args.exclude)] {
+        if let Some(range) = ranges.iter().find(|range| range.end > bytes) {
+            let got = format!("{}+{}", range.start, range.end - range.start);
+            bail!(BadSetting::of(
+                key,
+                got,
+                format!("ends beyond the volume; accepted: an end up to {bytes}")
+            ));
+        }
     }
     Ok(())
 }

@@ -56,6 +56,9 @@ fn certificates(served: &[Served]) {
     }
 }
 
+/// Keys of ranges, which are taken too.
+const RANGES: [&str; 2] = ["pin", "exclude"];
+
 /// Takes the settings of all caches, or of none.
 fn settings(served: &[Served], plans: &[Plan]) {
     let pair = |old| -> Option<(&Served, &Plan)> {
@@ -75,6 +78,12 @@ fn settings(served: &[Served], plans: &[Plan]) {
         let title = old.plan.title();
         if let Err(e) = old.cache.set(&new.args.limits.change()) {
             tracing::warn!("SIGHUP: {title}: {e:#}");
+        }
+        for volume in new.volumes() {
+            let (name, ranges) = (&volume.args.name, volume.args.ranges());
+            if let Err(e) = old.cache.configure_ranges(name, &ranges) {
+                tracing::warn!("SIGHUP: {}: {e:#}", volume.title());
+            }
         }
         match rest.is_empty() {
             true => tracing::info!("SIGHUP: {title}: the settings of the configuration are in use"),
@@ -104,7 +113,7 @@ fn check(old: &Served, new: &Plan) -> Result<Vec<String>> {
         config::print::differences(&old.plan, new)
     };
     let mut differ = check().map_err(|e| new.locate(e))?;
-    differ.retain(|key| !SETTINGS.contains(&key.as_str()));
+    differ.retain(|key| !SETTINGS.contains(&key.as_str()) && !RANGES.contains(&key.as_str()));
     Ok(differ)
 }
 

@@ -67,7 +67,7 @@ impl Current {
     }
 
     /// Waits while a clear is in progress.
-    async fn turn(&self) -> Result<Arranging<'_>, Errno> {
+    pub(super) async fn turn(&self) -> Result<Arranging<'_>, Errno> {
         loop {
             if self.detaching.stopped.get() {
                 return Err(Errno::ECANCELED);
@@ -101,7 +101,7 @@ impl Current {
         })
     }
 
-    async fn warm_unit(&self, unit: u32, pages: Pages) -> Result<(), Errno> {
+    pub(super) async fn warm_unit(&self, unit: u32, pages: Pages) -> Result<(), Errno> {
         let origins = &self.cx.origins;
         let volumes = origins.volumes_of([unit].into_iter());
         let done = match self.get() {
@@ -126,7 +126,7 @@ impl Current {
         done.ok_or(Errno::ETIMEDOUT)
     }
 
-    async fn evict(&self, range: &Range<u64>) -> Result<(), Errno> {
+    pub(super) async fn evict(&self, range: &Range<u64>) -> Result<(), Errno> {
         let units: Vec<u32> = self.cx.shape.units_touching(range).collect();
         let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(()) };
         let _turn = self.turn().await?;

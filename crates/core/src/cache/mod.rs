@@ -9,6 +9,7 @@
 //! | pages in a log | `log/` |
 //! | a FLUSH | `flush.rs` |
 //! | origins that are overdue | `watch.rs` |
+//! | ranges that are pinned and excluded | `keep.rs` |
 //! | ranges that commands warm and evict; what flash has and how much it is read | `arrange.rs`; `heat.rs` |
 //! | steps before a detach of the flash or of a volume | `clear.rs`, `detaching.rs` |
 //!
@@ -20,6 +21,7 @@ pub(crate) mod detaching;
 mod flush;
 pub(crate) mod heat;
 pub(crate) mod in_flight;
+pub(crate) mod keep;
 pub(crate) mod log;
 mod pass_through;
 mod status;
@@ -47,8 +49,8 @@ use crate::event::Event;
 use crate::exec::{DevId, IoKind, MILLISECOND};
 use crate::flash::{Attached, Flash, Owner};
 use crate::format::FlashPlan;
+use crate::journal::Journal;
 use crate::journal::recover::Recovered;
-use crate::journal::{Journal, Log};
 use crate::mutant;
 use crate::pagelog::Geometry;
 use crate::request::{Errno, Request};
@@ -112,7 +114,8 @@ impl Current {
         me
     }
 
-    pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
+    pub(crate) async fn read(self: Rc<Self>, tag: Tag, mut request: Request) {
+        request.passive |= self.cx.excludes(request.offset);
         match self.get() {
             Cache::PassThrough => pass_through::read(Rc::clone(&self.cx), tag, request).await,
             Cache::Clean(clean) if request.passive => {
@@ -256,6 +259,7 @@ impl Current {
         self.detaching.stopped.set(false);
         self.cache.replace(cache);
         self.hold_overdue(self.cx.origins.overdue());
+        self.cx.rules_changed.set(&self.cx.exec);
         warm
     }
 
@@ -423,42 +427,6 @@ impl Current {
             Cache::WriteBack(cache) => Some(Rc::clone(cache.units.flash.device())),
             Cache::Log(state) => state.device().cloned(),
         }
-    }
-
-    /// The cache's state, if it is in use.
-    pub(crate) fn status(&self) -> Option<CacheStatus> {
-        match &*self.cache.borrow() {
-            Cache::Clean(clean) => Some(status(&clean.units, 0)),
-            Cache::WriteBack(cache) => Some(status(&cache.units, cache.units_dirty())),
-            Cache::Log(LogState::Open(open)) => {
-                let (log, device) = (open.status(), open.device());
-                Some(CacheStatus {
-                    dev: device.dev,
-                    units_total: log.blocks,
-                    units_used: log.valid,
-                    units_dirty: log.dirty,
-                    units_logged: log.valid,
-                    reached: log.reached,
-                    bitmap_bytes: 0,
-                    suspended: !device.health.usable(),
-                })
-            }
-            Cache::PassThrough | Cache::Log(_) => None,
-        }
-    }
-}
-
-fn status<J: Journal>(units: &UnitCache<J>, units_dirty: u64) -> CacheStatus {
-    let journal = units.journal.as_ref();
-    CacheStatus {
-        dev: units.flash.device().dev,
-        units_total: u64::from(units.table.slots()),
-        units_used: u64::from(units.table.used()),
-        units_dirty,
-        units_logged: journal.map_or(0, |journal| journal.base().mapping.logged_count()),
-        reached: units.log().map_or((0, 0), Log::reached),
-        bitmap_bytes: units.table.bitmap_bytes(),
-        suspended: !units.flash.usable(),
     }
 }
 

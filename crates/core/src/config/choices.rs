@@ -164,6 +164,13 @@ impl Placement {
         }
     }
 
+    /// Slots of whole sets, of `slots`: those beyond the last one are unused.
+    #[must_use]
+    pub fn usable(self, slots: u32) -> u32 {
+        let ways = self.ways(slots);
+        slots.checked_div(ways).unwrap_or(0) * ways
+    }
+
     /// Which of `sets` sets a unit belongs to.
     #[must_use]
     pub fn set_of(self, unit: u32, sets: u32) -> u32 {

@@ -112,7 +112,7 @@ impl CacheSpec {
     /// Whether several volumes may share the cache. In a page log one origin that refuses pages would hold up all of them: its
     /// tail passes only what is durable on the origin.
     #[must_use]
-    pub fn may_be_shared(&self) -> bool {
+    pub fn has_units(&self) -> bool {
         !matches!(self.kind, KindSpec::Log(_))
     }
 

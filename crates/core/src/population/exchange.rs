@@ -28,11 +28,11 @@ impl Slots for View<'_> {
     }
 
     fn unit_in(&self, slot: u32) -> Option<u32> {
-        self.0.unit_of(slot)
+        self.0.unit_of(slot).filter(|_| !self.0.is_kept(slot))
     }
 
-    fn is_cached(&self, unit: u32) -> bool {
-        self.0.slot_of(unit).is_some()
+    fn is_passed(&self, unit: u32) -> bool {
+        self.0.slot_of(unit).is_some() || self.0.is_closed(unit)
     }
 }
 

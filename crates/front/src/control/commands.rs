@@ -116,6 +116,9 @@ impl Target {
             Command::Evict { ranges } => {
                 Ranges::of(self.volume()?, &ranges)?.evict(stream, progress)
             }
+            Command::Rule { rule, ranges } => {
+                Ranges::of(self.volume()?, &ranges)?.rule(rule, stream, progress)
+            }
             Command::Quiesce { hold_seconds, bound_seconds } => quiesce::serve(
                 stream,
                 self.volume()?,

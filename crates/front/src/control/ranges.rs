@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands for ranges of a volume: what of them is cached, warm them, evict them.
+//! Commands for ranges of a volume: what of them is cached; warm, evict, pin or exclude them.
 //!
 //! Invariant: a command whose client has gone ends soon; what it did stays done.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_io::rough_size;
-use larder_volume::{Ranged, Terms, Volume, VolumeError};
+use larder_volume::{RangeRule, Ranged, Terms, Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -62,6 +62,19 @@ impl<'a> Ranges<'a> {
         let mut follow = Follow::new("evict", stream, tell);
         let mut progress = |done, all| follow.goes_on(done, all);
         self.volume.evict(&self.ranges, &mut progress).map(|ranged| value(&ranged))
+    }
+
+    /// Pins or excludes them, or ends that.
+    pub fn rule(
+        &self,
+        rule: RangeRule,
+        stream: &UnixStream,
+        tell: impl FnMut(String),
+    ) -> Result<Value, VolumeError> {
+        let what = if rule == RangeRule::Pin { "pin" } else { "exclude" };
+        let mut follow = Follow::new(what, stream, tell);
+        let mut progress = |done, all| follow.goes_on(done, all);
+        self.volume.rule(rule, &self.ranges, &mut progress).map(|ranged| value(&ranged))
     }
 }
 

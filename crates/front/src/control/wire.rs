@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use larder_volume::{Answered, Change, Recorded};
+use larder_volume::{Answered, Change, RangeRule, Recorded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -68,6 +68,13 @@ pub enum Command {
     },
     /// Evict these ranges from flash.
     Evict {
+        /// The ranges.
+        ranges: Vec<Extent>,
+    },
+    /// Pin or exclude these ranges, or end that, durably.
+    Rule {
+        /// What becomes of them.
+        rule: RangeRule,
         /// The ranges.
         ranges: Vec<Extent>,
     },
@@ -151,7 +158,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, heat, quiesce, recent, config, set, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, rule, heat, quiesce, recent, config, set, join or record")
     })
 }
 

@@ -74,10 +74,10 @@ impl Default for PeriodicSettings {
 pub trait Slots {
     /// Number of slots.
     fn count(&self) -> u32;
-    /// The unit in a slot.
+    /// The unit in a slot, unless it stays there whatever its factor.
     fn unit_in(&self, slot: u32) -> Option<u32>;
-    /// Whether `unit` is cached.
-    fn is_cached(&self, unit: u32) -> bool;
+    /// Whether the origin hand passes `unit`: it is cached, or may not be.
+    fn is_passed(&self, unit: u32) -> bool;
 }
 
 /// A unit to admit, and the slot that it takes.
@@ -189,7 +189,7 @@ impl Periodic {
             self.origin_hand += 1;
             let rf = self.factors[unit as usize];
             let hot = if self.filled { rf > self.settings.hot } else { rf > 0 };
-            self.waiting = Some(unit).filter(|u| hot && !slots.is_cached(*u));
+            self.waiting = Some(unit).filter(|u| hot && !slots.is_passed(*u));
         }
         let Some(incoming) = self.waiting else {
             return if self.origin_hand >= units { Step::Done } else { Step::More };
@@ -242,7 +242,7 @@ mod tests {
         fn unit_in(&self, slot: u32) -> Option<u32> {
             self.0[slot as usize]
         }
-        fn is_cached(&self, unit: u32) -> bool {
+        fn is_passed(&self, unit: u32) -> bool {
             self.0.contains(&Some(unit))
         }
     }

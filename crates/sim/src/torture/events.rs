@@ -2,11 +2,13 @@
 //! What happens to a volume besides requests and crashes: faults of its devices, fencing of a flash device
 //! that failed, and requests of an administrator.
 
+use std::ops::Range;
+
 use larder_core::event::Event;
 use larder_core::exec::MILLISECOND;
 use larder_core::format::label::LABELS_END;
 use larder_core::request::Errno;
-use larder_core::shard::Clear;
+use larder_core::shard::{Arrangement, Clear, Shard};
 use rand::RngExt;
 
 use super::life::Life;
@@ -16,11 +18,28 @@ use crate::device::Rot;
 use crate::world::ORIGIN;
 
 impl Life<'_> {
+    /// Asks for all state to be made durable.
+    pub(super) fn settle(&mut self) {
+        self.world.shards().iter().for_each(Shard::settle_journal);
+    }
+
+    /// Warms or evicts a range.
+    pub(super) fn arrange(&mut self, what: Arrangement, range: Range<u64>) {
+        for shard in self.world.shards() {
+            shard.begin_list();
+            let ended = (what == Arrangement::Evict).then(|| self.wanted.evicts());
+            shard.arrange(what, vec![range.clone()], move |_| {
+                ended.iter().for_each(|ended| ended());
+            });
+        }
+    }
+
     /// Asks for a write-back of all dirty data.
     pub(super) fn clear(&mut self, leave: bool) {
         if !self.attached {
             return;
         }
+        self.wanted.begin();
         // An earlier write-back may have passed the data that was written since.
         let leave = leave || self.clearing.is_some_and(|(_, leave)| leave);
         self.clearing = Some((self.world.now(), leave));
@@ -65,6 +84,7 @@ impl Life<'_> {
             return;
         }
         self.departing.insert(volume);
+        self.wanted.begin();
         let clear = Clear { volume: Some(volume), evict: true };
         self.world.shards().iter().for_each(|shard| shard.clear(clear));
     }

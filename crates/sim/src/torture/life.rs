@@ -11,7 +11,6 @@ use larder_core::buf::Buf;
 use larder_core::config::AdmissionChoice;
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::request::{Errno, Kind};
-use larder_core::shard::Shard;
 use larder_model::Jitter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -25,6 +24,7 @@ use super::reads::{Answer, Judge, Reads, against_history};
 use super::rot::places;
 use super::setup::Setup;
 use super::step::Step;
+use super::wanted::Wanted;
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
@@ -84,6 +84,7 @@ pub(super) struct Life<'a> {
     pub trace: Option<Vec<Line>>,
     /// Images that are reused.
     pub(super) scratch: (Image, Image),
+    pub(super) wanted: Wanted,
 }
 
 /// A volume at the beginning of its first life.
@@ -119,6 +120,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         lives: 0,
         trace: None,
         scratch: (Vec::new(), Vec::new()),
+        wanted: Wanted::default(),
     };
     let taken = life.take_up(foreign(setup), Meets::Last)?;
     life.begin(origin, taken);
@@ -176,15 +178,15 @@ impl Life<'_> {
                 Ok(())
             }
             Step::Settle => {
-                self.world.shards().iter().for_each(Shard::settle_journal);
+                self.settle();
+                Ok(())
+            }
+            Step::Rule(rule, offset, len) => {
+                self.rule(rule, offset..offset + len);
                 Ok(())
             }
             Step::Arrange(what, offset, len) => {
-                let range = offset..offset + len;
-                for shard in self.world.shards() {
-                    shard.begin_list();
-                    shard.arrange(what, vec![range.clone()], |_| ());
-                }
+                self.arrange(what, offset..offset + len);
                 Ok(())
             }
             Step::Flush => {
@@ -220,6 +222,8 @@ impl Life<'_> {
         self.world = World::shared(origin, space, &setup.spec(self.lives), &setup.limits);
         self.lives += 1;
         self.world.idle_until(Oracle::PAST + 1);
+        self.wanted.revive();
+        self.follow_rules();
         self.attach(flash, &found);
         let never = vec![None; setup.volumes.count() as usize];
         (self.flushed, self.fence_at, self.failed_until) = (never.clone(), None, 0);
@@ -244,6 +248,7 @@ impl Life<'_> {
     /// Attaches a flash device, once the state file records that it is in use.
     fn attach(&mut self, flash: SimDevice, found: &Found) {
         self.attached = true;
+        self.wanted.begin();
         self.departing.clear();
         self.outside.clear();
         let kept = on_flash(&self.setup.plan);
@@ -343,6 +348,7 @@ impl Life<'_> {
         self.collect()?;
         self.follow();
         self.follow_hang()?;
+        self.judge_rules()?;
         Ok(true)
     }
 
@@ -358,6 +364,7 @@ impl Life<'_> {
             self.collect()?;
             self.follow();
             self.follow_hang()?;
+            self.judge_rules()?;
             if self.world.now() >= until {
                 return Ok(());
             }
@@ -442,7 +449,8 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Rule 6: a miss costs one read of the origin, and no more. It may have to wait for a write of its pages on flash.
+    /// Rule 6: a miss costs one read of the origin, and no more. It may have to wait for a write of its pages on flash. With a journal
+    /// that write may wait for the record of its slot's eviction, and this one for the record that is being written.
     fn judge_latency(&self, took: Nanos) -> Judged<()> {
         let setup = self.setup;
         let AdmissionChoice::Selective(_) = &setup.choices.admission else { return Ok(()) };
@@ -458,7 +466,8 @@ impl Life<'_> {
             trouble if trouble.spares_flash() => setup.origin_slowest.max(setup.flash_slowest),
             _ => Nanos::MAX,
         };
-        let bound = bound.saturating_add(setup.flash_slowest);
+        let records = if setup.plan.keeps_metadata() { 2 } else { 0 };
+        let bound = bound.saturating_add((1 + records) * setup.flash_slowest);
         if took > bound {
             let what = format!("it took {took} ns of at most {bound} ns");
             return wrong("6: a read took longer than a miss may", what);

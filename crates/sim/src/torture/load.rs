@@ -17,7 +17,7 @@ use super::profile::Profile;
 use super::promise::Trouble;
 use super::rot::flippable;
 use super::setup::{HANGING, Setup};
-use super::step::{Fault, Step, Stop};
+use super::step::{Fault, Rule, Step, Stop};
 
 /// Outcomes checked for one power cut.
 const OUTCOMES: u32 = 4;
@@ -82,6 +82,12 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
         }
         if row.arranges > 0.0 && rng.random_bool(row.arranges) {
             steps.push(aim.arrange(rng));
+        }
+        if row.rules > 0.0 && rng.random_bool(row.rules) {
+            let rules = [Rule::Pin, Rule::Pin, Rule::Exclude, Rule::Exclude, Rule::Forget];
+            let rule = rules[rng.random_range(0..5)];
+            let (first, len) = aim.range(rng);
+            steps.push(Step::Rule(rule, first, len));
         }
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
@@ -156,10 +162,16 @@ impl Aim<'_> {
     /// Warms or evicts a few units.
     fn arrange(&self, rng: &mut Pcg64Mcg) -> Step {
         let what = if rng.random_bool(0.6) { Arrangement::Warm } else { Arrangement::Evict };
+        let (first, len) = self.range(rng);
+        Step::Arrange(what, first, len)
+    }
+
+    /// The first byte of a range of a few units, and its length.
+    fn range(&self, rng: &mut Pcg64Mcg) -> (u64, u64) {
         let range = self.setup.volumes.range(rng.random_range(0..self.setup.volumes.count()));
         let first = rng.random_range(range.start..range.end) / SECTOR as u64 * SECTOR as u64;
         let len = rng.random_range(1..=4) * self.setup.shape.unit_bytes;
-        Step::Arrange(what, first, len.min(range.end - first))
+        (first, len.min(range.end - first))
     }
 
     /// A place in a volume, in sectors.

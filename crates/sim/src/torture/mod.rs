@@ -37,11 +37,13 @@ pub mod promise;
 mod reads;
 mod rot;
 pub mod rows;
+mod rules;
 pub mod runner;
 pub mod setup;
 pub mod shrink;
 pub mod small;
 pub mod step;
+mod wanted;
 
 use self::history::{Line, Seen, Violation};
 use self::plan::Plan;

@@ -414,6 +414,18 @@ pub const PROFILES: &[Profile] = &[
         ..OWN
     },
     Profile {
+        name: "pinned",
+        what: "ranges are pinned and excluded",
+        takes: &[&JOURNALED, &EXTENDED, &WRITE_BACK, &SYNCED, &VOLATILE],
+        units: &[4 * KIB, 16 * KIB, 64 * KIB],
+        volumes: &[1, 1, 2],
+        percent: 3,
+        rules: 0.03,
+        arranges: 0.01,
+        plugs: 0.002,
+        ..OWN
+    },
+    Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",
         takes: &[&JOURNALED, &JOURNALED, &VOLATILE, &EXTENDED],

@@ -30,6 +30,27 @@ pub enum Fault {
     Flip(u64, u32),
 }
 
+/// What becomes of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It is cached, and not evicted.
+    Pin,
+    /// It is never admitted.
+    Exclude,
+    /// Neither.
+    Forget,
+}
+
+impl Rule {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pin => "pinned",
+            Self::Exclude => "excluded",
+            Self::Forget => "neither pinned nor excluded",
+        }
+    }
+}
+
 /// One step of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -59,6 +80,8 @@ pub enum Step {
     Attach(bool),
     /// The administrator warms or evicts a range.
     Arrange(Arrangement, u64, u64),
+    /// The administrator pins or excludes a range.
+    Rule(Rule, u64, u64),
     /// The volume is about to stop: all of the cache's state is made durable.
     Settle,
 }
@@ -100,6 +123,10 @@ impl fmt::Display for Step {
                 let name = if what == Arrangement::Warm { "warmed" } else { "evicted" };
                 let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
                 write!(f, "{count} sectors from {first} are {name}")
+            }
+            Self::Rule(rule, offset, len) => {
+                let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
+                write!(f, "{count} sectors from {first} are {}", rule.name())
             }
             Self::Settle => write!(f, "all state is made durable"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),

@@ -55,6 +55,8 @@ const OF_VOLUMES: &[&str] = &[
     "control",
     "control_group",
     "name",
+    "pin",
+    "exclude",
 ];
 /// Whether a key is that of a volume that shares a cache.
 pub(super) fn is_of_volume(key: &str) -> bool {

@@ -29,11 +29,16 @@ use crate::request::Errno;
 const RUN: u32 = 16;
 /// How long an eviction waits for clients that use a unit.
 const PATIENCE: Nanos = SECOND;
+/// Attempts to evict units that clients use, each of which takes as long as the gate's patience.
+const MOST_TRIES: u32 = 10;
 
 impl Clean {
     /// Copies a unit to flash, or a few of its pages.
     pub(crate) async fn warm(self: Rc<Self>, unit: u32, pages: Pages) {
         let units = &self.units;
+        while units.is_populating(unit) && !units.flash.closed() {
+            units.cx.exec.sleep(MILLISECOND).await;
+        }
         let few = 2 * (pages.len() as u32) < units.cx.shape.pages_of(unit);
         if units.is_valid(unit, &pages) || !units.flash.usable() {
             return;
@@ -113,6 +118,25 @@ impl WriteBack {
         let units = Rc::clone(&self);
         self.exchange(Swap { incoming: unit, outgoing }).await;
         units.units.was_warmed(unit);
+    }
+
+    /// Copies the dirty data of some units to the origin, and evicts them.
+    ///
+    /// # Errors
+    /// Of a device, or clients use one of the units for too long (`ETIMEDOUT`).
+    pub(crate) async fn remove_units(&self, units: Range<u32>) -> Result<(), Errno> {
+        let (mut next, mut result, mut tries) = (units.start, Ok(()), 0);
+        let batch = self.batch() as u32;
+        while next < units.end {
+            let some = next..units.end.min(next.saturating_add(batch));
+            let slots = some.clone().filter_map(|unit| self.units.table.slot_of(unit)).collect();
+            match self.clear_slots(units.start, slots, true).await {
+                Some(done) => (next, tries, result) = (some.end, 0, result.and(done?)),
+                None if tries == MOST_TRIES => return Err(Errno::ETIMEDOUT),
+                None => tries += 1,
+            }
+        }
+        result.and(self.evictions_end().await)
     }
 }
 

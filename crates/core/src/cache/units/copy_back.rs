@@ -30,8 +30,6 @@ use crate::volumes::VolumeSet;
 /// Bytes and number of the units that a clear cleans with one flush of the origin, while their clients wait.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH: u64 = 64;
-/// Attempts to evict units that clients use, each of which takes as long as the gate's patience.
-const MOST_TRIES: u32 = 10;
 /// Writes of the origin at the same time, where no pace is kept.
 pub(super) const TOGETHER: usize = 16;
 
@@ -143,7 +141,11 @@ impl WriteBack {
         {
             self.units.cx.origins.of_unit(unit).make_durable().await?;
         }
-        self.evict_durably(slot).await
+        self.slots.writes.unheld(slot).await;
+        match self.units.table.is_kept(slot) {
+            true => Err(Errno::ECANCELED), // since the exchange began
+            false => self.evict_durably(slot).await,
+        }
     }
 
     /// The slot has no dirty data any more.
@@ -318,7 +320,7 @@ impl WriteBack {
     }
 
     /// Units that are cleared together.
-    fn batch(&self) -> usize {
+    pub(super) fn batch(&self) -> usize {
         let cx = &self.units.cx;
         let batch_bytes = BATCH_BYTES / u64::from(cx.origins.volumes.count());
         (batch_bytes / cx.shape.unit_bytes).clamp(1, BATCH) as usize
@@ -351,7 +353,7 @@ impl WriteBack {
 
     /// Clears some slots of a volume, whose unit this is; `None` while a client is inside one of them for long: others continue,
     /// then the caller tries again. What is lost on flash concerns no other unit: it is the inner error.
-    async fn clear_slots(
+    pub(super) async fn clear_slots(
         &self,
         unit: u32,
         slots: Vec<u32>,
@@ -375,25 +377,6 @@ impl WriteBack {
             Err(errno) if !self.slots.writes.has_any_lost() => Some(Err(errno)),
             done => Some(Ok(done)),
         }
-    }
-
-    /// Copies the dirty data of some units to the origin, and evicts them.
-    ///
-    /// # Errors
-    /// Of a device, or clients use one of the units for too long (`ETIMEDOUT`).
-    pub(crate) async fn remove_units(&self, units: Range<u32>) -> Result<(), Errno> {
-        let (mut next, mut result, mut tries) = (units.start, Ok(()), 0);
-        let batch = self.batch() as u32;
-        while next < units.end {
-            let some = next..units.end.min(next.saturating_add(batch));
-            let slots = some.clone().filter_map(|unit| self.units.table.slot_of(unit)).collect();
-            match self.clear_slots(units.start, slots, true).await {
-                Some(done) => (next, tries, result) = (some.end, 0, result.and(done?)),
-                None if tries == MOST_TRIES => return Err(Errno::ETIMEDOUT),
-                None => tries += 1,
-            }
-        }
-        result.and(self.evictions_end().await)
     }
 
     /// Clears slots of a volume, whose unit this is, while their units are shut. If its origin is overdue they stay shut, and are

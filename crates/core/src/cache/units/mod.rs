@@ -14,6 +14,7 @@
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
 //! | units that a command warms or evicts | `by_command.rs`, `warmth.rs` |
+//! | units that a rule keeps or excludes | `kept.rs`, `volume_slots.rs` |
 //! | shares of volumes, and volumes without slots; a volume that leaves a clean cache | `shares.rs`, `volume_slots.rs`; `leave.rs` |
 
 mod by_command;
@@ -27,6 +28,7 @@ pub(crate) mod exchanges;
 pub(crate) mod extended;
 pub(crate) mod flash_writes;
 mod gate;
+mod kept;
 mod leave;
 pub(crate) mod mixed;
 mod on_miss;

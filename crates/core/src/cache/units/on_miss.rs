@@ -51,9 +51,13 @@ impl WriteBack {
                 cx.population.missed(missed, self.units.free_ratio(), &cx.exec)
             }
         };
-        // Of several reads of a page at the same time the first admits it.
+        // Of several reads of a page at the same time the first admits it. None does if it is on flash, but could not be read there:
+        // changes of a cached unit make no claim, and it may be evicted before the admission.
         let is_first = || !cx.claims.any(u64::from(place.unit), &place.pages);
-        let inline = inline.filter(|_| self.may_admit(place) && is_first());
+        let is_missing = || {
+            self.units.table.slot_of(place.unit).is_none() || mutant::is_active("admitted-again")
+        };
+        let inline = inline.filter(|_| self.may_admit(place) && is_first() && is_missing());
         let Some(Inline { client_waits }) = inline else {
             return pass_through::read_origin(cx, tag, place, buf).await;
         };
@@ -127,7 +131,8 @@ impl WriteBack {
         let (offset, pages) = (cx.shape.unit_offset(unit), 0..cx.shape.pages_of(unit));
         let len = cx.shape.unit_bytes.min(cx.shape.origin_bytes - offset);
         let place = Place { unit, within: 0, offset, len, pages };
-        if !self.may_admit(&place) || self.units.table.slot_of(unit).is_some() {
+        let in_use = cx.claims.any(u64::from(unit), &place.pages);
+        if in_use || !self.may_admit(&place) || self.units.table.slot_of(unit).is_some() {
             return;
         }
         let claim = cx.claims.claim(u64::from(unit), place.pages.clone());
@@ -190,6 +195,9 @@ impl WriteBack {
     fn new_slot(&self, unit: u32) -> Option<SlotPin> {
         if let Some(pin) = self.units.insert(unit) {
             return Some(pin);
+        }
+        if self.units.table.is_closed(unit) {
+            return None; // evicts nothing for it
         }
         let mut passed = Vec::new();
         for _ in 0..self.units.table.evicts_together() {

@@ -43,7 +43,7 @@ impl Table {
         true
     }
 
-    /// The slot of the unit with the lowest frequency among the next slots, unless pinned, and its frequency.
+    /// The slot of the unit with the lowest frequency among the next slots that are neither pinned nor kept, and its frequency.
     pub(crate) fn coldest(&self, frequency: impl Fn(u32, u32) -> f64) -> Option<(u32, f64)> {
         let mut entries = self.entries.borrow_mut();
         let slots = entries.slots.len() as u32;
@@ -51,7 +51,7 @@ impl Table {
         entries.cold_hand = (from + SEARCHED) % slots.max(1);
         let next = (from..from + SEARCHED.min(slots)).map(|slot| slot % slots);
         let units = next.filter_map(|slot| {
-            let unit = entries.unit_in(slot).filter(|_| !entries.is_pinned(slot))?;
+            let unit = entries.unit_in(slot).filter(|_| entries.slots[slot as usize].pins == 0)?;
             let unit = Some(unit).filter(|unit| entries.shares.may_lose(*unit))?;
             Some((slot, frequency(slot, unit)))
         });

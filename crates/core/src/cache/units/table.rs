@@ -13,6 +13,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use larder_policy::replacement::{Replacement, Update};
 
@@ -24,6 +25,7 @@ use crate::buf::PAGE;
 use crate::config::{Placement, SlotSpec};
 use crate::mutant;
 use crate::pages::{PageSet, Pages};
+use crate::range_rules::RangeRules;
 use crate::shape::Shape;
 use crate::volumes::Volumes;
 
@@ -43,9 +45,12 @@ pub(super) struct Slot {
     pub(super) owner: u32,
     /// Which pages are valid.
     pub(super) bits: u32,
-    /// Operations and paths that keep its unit from eviction.
+    /// Operations and paths that keep its unit from eviction; and [`KEPT`].
     pub(super) pins: u32,
 }
+
+/// The bit of [`Slot::pins`] of a slot whose unit a rule keeps: the replacement policy does not know it (`kept.rs`).
+pub(super) const KEPT: u32 = 1 << 31;
 
 /// Bytes of memory of one slot.
 pub(crate) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
@@ -57,7 +62,11 @@ pub(crate) fn bitmap_bytes_each(unit_bytes: u64) -> u64 {
 
 impl Slot {
     pub(super) fn is_pinned(&self) -> bool {
-        self.pins > 0
+        self.pins & !KEPT > 0
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.pins & KEPT != 0
     }
 }
 
@@ -82,6 +91,9 @@ pub(super) struct Entries {
     pub(super) shares: Shares,
     /// Units that get no slot (`volume_slots.rs`).
     pub(super) closed: Vec<Range<u32>>,
+    pub(super) rules: Arc<RangeRules>,
+    /// Slots whose unit is kept.
+    pub(super) kept: u32,
 }
 
 /// The table of one attachment.
@@ -111,9 +123,8 @@ impl Table {
         let SlotSpec { placement, replacement } = spec;
         let slots = shape.slots_of(total);
         let ways = placement.ways(slots);
-        // Slots beyond the last whole set are unused.
+        let slots = placement.usable(slots);
         let sets = slots.checked_div(ways).unwrap_or(0);
-        let slots = sets * ways;
         let chain = |i: u32| if (i + 1).is_multiple_of(ways) { NONE } else { i + 1 };
         let entries = Entries {
             map: vec![0; shape.units() as usize],
@@ -133,6 +144,8 @@ impl Table {
             cold_hand: 0,
             shares: Shares::new(volumes.clone(), &shape, slots),
             closed: Vec::new(),
+            rules: Arc::default(),
+            kept: 0,
         };
         Rc::new(Self { shape, entries: RefCell::new(entries) })
     }
@@ -186,7 +199,7 @@ impl Table {
         if !entries.all_valid(slot, pages) {
             return None;
         }
-        entries.replacement.accessed(slot);
+        entries.accessed(slot);
         Some(self.pin(&mut entries, slot))
     }
 
@@ -241,7 +254,7 @@ impl Table {
         entries.slots[slot as usize].owner = unit;
         entries.slots[slot as usize].bits = EMPTY;
         entries.map[unit as usize] = slot + 1;
-        entries.replacement.inserted(slot, u64::from(unit));
+        entries.entered(slot, self.shape.unit_offset(unit));
         let (pages, present) = (self.shape.pages_per_unit(), self.shape.pages_of(unit));
         entries.mixed.remove_all(unit, 0..present);
         entries.assign(slot, &(present..pages), true, pages);
@@ -256,9 +269,9 @@ impl Table {
     /// Frees a slot, unless it is free or pinned.
     pub(crate) fn evict_slot(&self, slot: u32) -> Option<Evicted> {
         let mut entries = self.entries.borrow_mut();
-        let Slot { bits, pins, .. } = entries.slots[slot as usize];
-        if bits == FREE
-            || (pins > 0
+        let found = entries.slots[slot as usize];
+        if found.bits == FREE
+            || (found.is_pinned()
                 && !mutant::is_active("evict-pinned")
                 && !mutant::is_active("mixed-recycled-in-use"))
         {
@@ -307,21 +320,6 @@ impl Table {
             any.then(|| (0..slots.len() as u32).find(|s| may_evict(*s))).flatten()
         })
     }
-
-    /// The first unit that is not wholly valid among the `most` slots from `first` on: its slot and the unit.
-    ///
-    /// # Errors
-    /// If there is none: the slot to continue from.
-    pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
-        let entries = self.entries.borrow();
-        let end = first.saturating_add(most).min(entries.slots.len() as u32);
-        let partial =
-            |slot: &u32| !matches!(entries.slots[*slot as usize].bits, FULL | FREE | MIXED);
-        match (first..end).find(partial) {
-            Some(slot) => Ok((slot, entries.slots[slot as usize].owner)),
-            None => Err(end.max(first)),
-        }
-    }
 }
 
 /// Pages moved by a shift that may wrap.
@@ -354,10 +352,6 @@ impl Entries {
         self.free[set as usize] = self.slots[slot as usize].owner;
         self.used += 1;
         Some(slot)
-    }
-
-    pub(super) fn is_pinned(&self, slot: u32) -> bool {
-        self.slots[slot as usize].is_pinned()
     }
 
     /// Whether all of these pages are valid in a slot where page 0 of their unit has the place `shift`.
@@ -426,7 +420,7 @@ impl Entries {
         self.free[set] = slot;
         self.used -= 1;
         if bits != MIXED {
-            self.replacement.removed(slot);
+            self.left(slot);
         }
         units
     }

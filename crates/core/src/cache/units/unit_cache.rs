@@ -85,6 +85,7 @@ impl<J: Journal> UnitCache<J> {
         let extended = OpenReads::default();
         let balance = balance.map(|settings| RefCell::new(Balance::new(settings)));
         let (cx, warmed) = (Rc::clone(cx), Warmed::default());
+        table.follow(&cx.rules.borrow());
         Self { cx, table, flash, journal, extended, plan, balance, populating, warmed }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a table knows of volumes: their shares of its slots (`shares.rs`), and units that get no slot.
 //!
-//! Those are the units of a *closed* volume: its origin cannot be flushed, or it left the cache. An operation in flight
+//! Those are the units that a rule excludes (`kept.rs`), and the units of a *closed* volume: its origin cannot be flushed, or it left the cache. An operation in flight
 //! does not make a single page valid that has left. Slots are freed by the owner of the table, each when nothing pins it.
 
 use std::ops::Range;
@@ -65,10 +65,12 @@ impl Table {
         (slot..entries.slots.len() as u32).filter(holds).take(most).collect()
     }
 
-    /// Whether a unit gets no slot.
+    /// Whether a unit gets no slot: its volume is closed, or a rule excludes it.
     #[inline]
     pub(crate) fn is_closed(&self, unit: u32) -> bool {
-        self.entries.borrow().closed.iter().any(|units| units.contains(&unit))
+        let entries = self.entries.borrow();
+        entries.closed.iter().any(|units| units.contains(&unit))
+            || entries.rules.excludes(self.shape.unit_offset(unit))
     }
 
     /// The slots that hold such units.
@@ -106,8 +108,9 @@ impl Table {
     /// The unit of a slot counts as new for the replacement policy.
     pub(crate) fn renew(&self, slot: u32) {
         let mut entries = self.entries.borrow_mut();
-        let Some(unit) = entries.unit_in(slot) else { return };
-        entries.replacement.removed(slot);
-        entries.replacement.inserted(slot, u64::from(unit));
+        if entries.unit_in(slot).is_some() && !entries.slots[slot as usize].is_kept() {
+            entries.left(slot);
+            entries.enters_replacement(slot);
+        }
     }
 }

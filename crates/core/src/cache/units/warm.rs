@@ -110,6 +110,21 @@ impl Table {
         entries.rebuild_free();
         Ok(())
     }
+
+    /// The first unit that is not wholly valid among the `most` slots from `first` on: its slot and the unit.
+    ///
+    /// # Errors
+    /// If there is none: the slot to continue from.
+    pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
+        let entries = self.entries.borrow();
+        let end = first.saturating_add(most).min(entries.slots.len() as u32);
+        let partial =
+            |slot: &u32| !matches!(entries.slots[*slot as usize].bits, FULL | FREE | MIXED);
+        match (first..end).find(partial) {
+            Some(slot) => Ok((slot, entries.slots[slot as usize].owner)),
+            None => Err(end.max(first)),
+        }
+    }
 }
 
 impl Entries {

@@ -34,7 +34,7 @@ impl Table {
         if !mutant::is_active("write-keeps-valid") {
             entries.assign(slot, pages, false, self.shape.pages_per_unit());
         }
-        entries.replacement.accessed(slot);
+        entries.accessed(slot);
         let pin = self.pin(&mut entries, slot);
         Some(WriteTarget { pin, valid })
     }
