@@ -73,6 +73,10 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
         let line = |(key, value): (&String, &Value)| match value {
             Value::Array(members) if key == "volumes" => volumes(members),
             Value::Object(_) if key == "curve" => curve(map),
+            Value::Object(ranges) if ["pinned", "excluded"].contains(&key.as_str()) => {
+                let count = ranges["ranges"].as_array().map_or(0, Vec::len);
+                format!("{key:20} {} in {count} ranges", rough_size(number(value, "bytes")))
+            }
             Value::Null => format!("{key:20} -"),
             Value::String(text) => format!("{key:20} {text}"),
             Value::Number(n) if key.ends_with("_bytes") => {

@@ -163,6 +163,9 @@ fn ranges_of_the_configuration_are_in_force_and_reloaded() {
     });
     eventually("it is on flash", || cached(&place, "2MiB+64KiB") == 65536);
     server.stop();
+    write("pin = [\"0+1MiB\"]\nexclude = [\"512KiB+4KiB\"]\n");
+    let said = larder_says(&["serve", &at("larder.toml")]);
+    assert!(said.code == 2 && said.err.contains("exclude: got 524288+4096, has bytes"), "{said:?}");
     write("pin = [\"15MiB+2MiB\"]\n");
     let said = larder_says(&["serve", &at("larder.toml")]);
     assert_eq!((said.code, said.err.lines().count()), (2, 1), "{said:?}");
@@ -194,10 +197,50 @@ fn a_file_of_ranges_that_cannot_be_used_blocks_no_start() {
         assert_eq!(ask(&place, &["status"]).get("pinned"), None, "{bad}");
         server.stop();
     }
+    let aside = place.path("state").read_dir().unwrap().map(|entry| entry.unwrap().path());
+    assert!(!aside.into_iter().any(|path| path.extension().is_some_and(|e| e == "unusable")));
     let server = Server::restart(&words);
     ask(&place, &["pin", "0+64KiB"]);
     server.stop();
+    let mut aside = place.path("state").read_dir().unwrap().map(|entry| entry.unwrap().path());
+    assert!(aside.any(|path| path.extension().is_some_and(|e| e == "unusable")), "it is kept");
     let server = Server::restart(&words);
     assert_eq!(ask(&place, &["status"])["pinned"]["bytes"], 65536);
+    server.stop();
+}
+
+#[test]
+fn the_last_command_decides_about_whole_units() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let server = Server::start(&place.serve_preset("sce", &[]));
+    let status = || ask(&place, &["status"]);
+    place.ask(&["exclude", "64KiB+64KiB"]).ok();
+    place.ask(&["pin", "64KiB+4KiB"]).ok();
+    let pinned = json!({ "bytes": 65536, "ranges": [[65536, 65536]] });
+    assert_eq!((&status()["pinned"], status().get("excluded")), (&pinned, None));
+    assert_eq!(ask(&place, &["pin", "64KiB+4KiB"])["rest"], "follows");
+    assert_eq!(ask(&place, &["unpin", "--all"])["range_bytes"], 65536, "what was pinned");
+    assert_eq!(status().get("pinned"), None);
+    place.ask(&["set", "--populate", "off"]).ok();
+    assert_eq!(ask(&place, &["pin", "0+64KiB"])["rest"], "needs_population");
+    place.ask(&["detach"]).ok();
+    place.ask(&["set", "--populate", "on"]).ok();
+    assert_eq!(ask(&place, &["pin", "0+64KiB"])["rest"], "needs_flash");
+    place.ask(&["attach", &place.word("flash"), "--flash-size", "4MiB"]).ok();
+    eventually("it is on flash", || cached(&place, "0+64KiB") == 65536);
+    server.stop();
+}
+
+#[test]
+fn ranges_of_another_preset_are_not_in_force_under_a_page_log() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let state = place.word("state");
+    let server = Server::start(&place.serve_preset("sce", &["--state", &state]));
+    place.ask(&["pin", "0+1MiB"]).ok();
+    server.stop();
+    let server = Server::restart(&place.serve_preset("face", &["--state", &state, "--format"]));
+    assert_eq!(ask(&place, &["status"]).get("pinned"), None);
     server.stop();
 }

@@ -91,5 +91,5 @@ pub use self::stats::Stats;
 pub use self::status::{Member, Status};
 pub use self::tap::Recorded;
 pub use self::volume::Volume;
-pub use self::volume_ranges::{RangeRule, ShownRanges, VolumeRanges};
+pub use self::volume_ranges::{RangeRule, Rest, ShownRanges, VolumeRanges};
 pub use self::worker::MOST_WORKERS;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use larder_core::range_rules::RangeRules;
-use larder_core::ranges::{has_any, merged};
+use larder_core::ranges::{has_any, merged, without};
 use larder_core::shard::Arrangement;
 
 use super::cache::Cache;
@@ -19,7 +19,7 @@ use super::error::VolumeError;
 use super::lock::lock;
 use super::ranges::{Progress, Ranged, Terms};
 use super::volume::Volume;
-use super::volume_ranges::{Asked, RangeRule, VolumeRanges};
+use super::volume_ranges::{Asked, RangeRule, Rest, VolumeRanges};
 
 /// The most ranges of a kind that commands may leave to a volume.
 const MOST_RANGES: usize = 4096;
@@ -47,6 +47,14 @@ impl Cache {
             })
             .collect();
         let none = asked.iter().all(|of| of.all() == VolumeRanges::default());
+        if !none && self.check_rules().is_err() {
+            tracing::warn!(
+                "ranges that commands pinned and excluded are not in force under a page log, {}",
+                self.config.title()
+            );
+            *lock(&self.asked) = vec![Asked::default(); self.parts.len()];
+            return Ok(());
+        }
         *lock(&self.asked) = asked;
         if none { Ok(()) } else { self.follow_ranges() }
     }
@@ -90,20 +98,15 @@ impl Cache {
     /// Takes the ranges that the configuration of a volume has now.
     ///
     /// # Errors
-    /// A range ends beyond the volume, this cache cannot pin or exclude, or a worker does not answer.
+    /// A range ends beyond the volume, or is pinned and excluded; this cache can do neither; or a worker does not answer.
     pub fn configure_ranges(&self, volume: &str, ranges: &VolumeRanges) -> Result<(), VolumeError> {
         let _one = lock(&self.setting);
         let Some(number) = self.parts.iter().position(|part| part.name == volume) else {
             return Ok(());
         };
         let bytes = self.parts[number].range.end - self.parts[number].range.start;
-        let mut all = ranges.pinned.iter().chain(&ranges.excluded);
-        if let Some(range) = all.find(|range| range.end > bytes) {
-            return Err(VolumeError::Usage(format!(
-                "pin and exclude: {}+{} ends beyond the volume; accepted: an end up to {bytes}",
-                range.start,
-                range.end - range.start
-            )));
+        if let Some((key, Range { start, end }, why)) = ranges.refused(bytes) {
+            return Err(VolumeError::Usage(format!("{key}: got {start}+{}, {why}", end - start)));
         }
         let configured = ranges.within(bytes);
         if lock(&self.asked)[number].configured == configured {
@@ -111,6 +114,8 @@ impl Cache {
         }
         self.check_rules()?;
         lock(&self.asked)[number].configured = configured;
+        let slots = lock(&self.state).attached.as_ref().map(|a| a.flash.plan.slots());
+        slots.into_iter().for_each(|slots| self.check_pinned(slots));
         self.follow_ranges()
     }
 
@@ -132,34 +137,48 @@ impl Volume {
         lock(&self.cache().asked)[self.number() as usize].all()
     }
 
-    /// Pins or excludes ranges, or ends that, durably. What is pinned is then copied to flash, and what flash has of excluded
-    /// ranges leaves it; if the command ends before, that continues in the background.
+    /// Pins or excludes ranges, or ends that, durably, for whole units. What is pinned is then copied to flash, and what flash has of
+    /// excluded ranges leaves it. What is left of that at the end of the command follows.
     ///
     /// # Errors
-    /// A range ends beyond the volume, or contradicts the configuration; more is pinned than the flash can keep; this cache cannot
-    /// do it; the ranges cannot be recorded; or as for [`warm`](Self::warm).
+    /// A range ends beyond the volume, or contradicts the configuration; more is pinned than the flash, or the volume's share of it, can
+    /// keep; this cache cannot do it; the ranges cannot be recorded; or a worker does not answer.
     pub fn rule(
         &self,
         rule: RangeRule,
         ranges: &[Range<u64>],
         progress: Progress<'_>,
-    ) -> Result<Ranged, VolumeError> {
+    ) -> Result<(Ranged, Rest), VolumeError> {
         self.check_present()?;
         self.check(ranges)?;
-        self.record_rule(rule, ranges)?;
         let units = self.whole_units(ranges);
-        let is_attached = lock(&self.cache().state).attached.is_some();
-        let left = || lock(&self.cache().state).outside.contains(&self.number());
-        let arranged = match rule {
-            RangeRule::Pin if is_attached && !left() => Some((Arrangement::Warm, &units[..])),
-            RangeRule::Exclude if is_attached => Some((Arrangement::Evict, ranges)),
-            _ => None,
+        let before = self.rules();
+        self.record_rule(rule, &units)?;
+        let after = self.rules();
+        let ended = match rule {
+            RangeRule::Pin | RangeRule::Exclude => units,
+            RangeRule::Unpin => without(&before.pinned, &after.pinned),
+            RangeRule::Include => without(&before.excluded, &after.excluded),
         };
-        match arranged {
-            Some((what, ranges)) if self.cache().settings().populate || rule != RangeRule::Pin => {
-                self.pass(what, ranges, Terms::default(), progress)
-            }
-            _ => self.cached(ranges),
+        let cached = || self.cached(&ended).map(|cached| (cached, Rest::Follows));
+        let what = match rule {
+            RangeRule::Pin => Arrangement::Warm,
+            RangeRule::Exclude => Arrangement::Evict,
+            RangeRule::Unpin | RangeRule::Include => return cached(),
+        };
+        let state = lock(&self.cache().state);
+        let is_attached = state.attached.is_some() && !state.outside.contains(&self.number());
+        drop(state);
+        if rule == RangeRule::Pin && !self.cache().settings().populate {
+            return Ok((self.cached(&ended)?, Rest::NeedsPopulation));
+        }
+        if !is_attached {
+            return Ok((self.cached(&ended)?, Rest::NeedsFlash));
+        }
+        match self.pass(what, &ended, Terms::default(), progress) {
+            Ok(done) => Ok((done, Rest::Follows)),
+            // The ranges are recorded, and followed in the background.
+            Err(_) => cached(),
         }
     }
 
@@ -181,24 +200,53 @@ impl Volume {
                 "the volume would have more than {MOST_RANGES} ranges of a kind; accepted: fewer and larger ones"
             )));
         }
+        let before = cache.rules_of(&asked);
         asked[number].by_command = by_command;
         let slots = lock(&cache.state).attached.as_ref().map(|a| a.flash.plan.slots());
-        let fits = |slots| rule != RangeRule::Pin || cache.fits(&cache.rules_of(&asked), slots);
-        if !slots.is_none_or(fits) {
-            return Err(VolumeError::Refused(format!(
-                "pin: more than three quarters of the flash would be pinned, which caches {} bytes in units of {}; accepted: fewer units",
-                cache.flash_bytes(slots.unwrap_or_default()),
-                cache.config.choices.unit_bytes
-            )));
+        if let Some(slots) = slots.filter(|_| before != cache.rules_of(&asked)) {
+            self.check_room(rule, &asked, slots)?;
         }
         if let Some((file, _records)) = cache.records()? {
-            file.store_ranges(self.name(), &asked[number].by_command)?;
+            let names = cache.parts.iter().map(|part| part.name.clone());
+            file.store_ranges(names.zip(asked.iter().map(|of| of.by_command.clone())))?;
         }
         *lock(&cache.asked) = asked;
         if cache.stopping.load(Ordering::SeqCst) {
             return Ok(()); // the next start follows them
         }
         cache.follow_ranges()
+    }
+
+    /// Whether a flash of so many slots, and the volume's share of it, can keep what is pinned.
+    fn check_room(&self, rule: RangeRule, asked: &[Asked], slots: u64) -> Result<(), VolumeError> {
+        let (cache, own) = (self.cache(), self.number() as usize);
+        let unit = cache.config.choices.unit_bytes;
+        if rule != RangeRule::Pin {
+            return Ok(());
+        }
+        if !cache.fits(&cache.rules_of(asked), slots) {
+            return Err(VolumeError::Refused(format!(
+                "pin: more than three quarters of the flash would be pinned, which caches {} bytes in units of {unit}; accepted: fewer units",
+                cache.flash_bytes(slots)
+            )));
+        }
+        let shares = || cache.config.volumes.iter().map(|of| of.share).enumerate();
+        let others = shares().filter(|(number, _)| *number != own);
+        let free = 1.0 - others.map(|(_, share)| share.least).sum::<f64>();
+        let most = cache.config.volumes[own].share.most.min(free);
+        let pinned = asked[own]
+            .all()
+            .pinned
+            .iter()
+            .map(|range| (range.end - range.start).div_ceil(unit))
+            .sum::<u64>();
+        if pinned as f64 > most * slots as f64 {
+            return Err(VolumeError::Refused(format!(
+                "pin: {pinned} units would be pinned, and the shares of the volumes leave this one {} of {slots}; accepted: fewer units",
+                (most * slots as f64) as u64
+            )));
+        }
+        Ok(())
     }
 
     /// Ranges extended to whole units.

@@ -43,7 +43,35 @@ pub enum RangeRule {
     Include,
 }
 
+/// When the rest of what a command asked for follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rest {
+    /// In the background.
+    Follows,
+    /// Once the volume has a flash device.
+    NeedsFlash,
+    /// Once population is on.
+    NeedsPopulation,
+}
+
 impl VolumeRanges {
+    /// Why a configuration may not have these ranges for a volume of so many bytes: the key, the range, and what is accepted.
+    #[must_use]
+    pub fn refused(&self, bytes: u64) -> Option<(&'static str, Range<u64>, String)> {
+        let beyond = |range: &&Range<u64>| range.end > bytes;
+        let why = || format!("ends beyond the volume; accepted: an end up to {bytes}");
+        for (key, ranges) in [("pin", &self.pinned), ("exclude", &self.excluded)] {
+            if let Some(range) = ranges.iter().find(beyond) {
+                return Some((key, range.clone(), why()));
+            }
+        }
+        let pinned = merged(self.pinned.clone());
+        let range = self.excluded.iter().find(|range| has_any(&pinned, range))?;
+        let why = "has bytes that `pin` has too; accepted: other ranges";
+        Some(("exclude", range.clone(), why.to_owned()))
+    }
+
     /// Sorted and joined, within a volume of so many bytes.
     pub(crate) fn within(&self, bytes: u64) -> Self {
         let within = |ranges: &[Range<u64>]| {
@@ -78,10 +106,9 @@ impl Asked {
     pub(crate) fn all(&self) -> VolumeRanges {
         let both = |a: &[Range<u64>], b: &[Range<u64>]| merged([a, b].concat());
         let Self { configured, by_command } = self;
-        VolumeRanges {
-            pinned: both(&configured.pinned, &by_command.pinned),
-            excluded: both(&configured.excluded, &by_command.excluded),
-        }
+        let excluded = both(&configured.excluded, &by_command.excluded);
+        let pinned = without(&both(&configured.pinned, &by_command.pinned), &excluded);
+        VolumeRanges { pinned, excluded }
     }
 
     /// Refuses a command that contradicts the configuration.

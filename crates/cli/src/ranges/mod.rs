@@ -16,6 +16,7 @@ use larder_core::ranges::merged;
 use larder_front::control::wire::{Command, Extent};
 use larder_io::rough_size;
 use larder_volume::RangeRule;
+use serde_json::Value;
 
 use crate::control::ControlArgs;
 use crate::operate::{ask, number, volume_bytes, whole_seconds};
@@ -124,9 +125,18 @@ pub fn pin(args: &RangesArgs) -> Result<()> {
     let ranges = extents(args)?;
     ask(&args.control, &Command::Rule { rule: RangeRule::Pin, ranges }, |value| {
         let (all, cached) = (number(value, "range_bytes"), number(value, "cached_bytes"));
-        let rest = if cached < all { "; the rest follows in the background" } else { "" };
+        let rest = if cached < all { rest(value) } else { "" };
         format!("pinned: {} of {} on flash{rest}", rough_size(cached), rough_size(all))
     })
+}
+
+/// When what is left follows.
+fn rest(value: &Value) -> &'static str {
+    match value["rest"].as_str() {
+        Some("needs_flash") => "; the rest follows once the volume has a flash device",
+        Some("needs_population") => "; the rest follows once population is on",
+        _ => "; the rest follows in the background",
+    }
 }
 
 /// `unpin`.

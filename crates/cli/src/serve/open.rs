@@ -212,19 +212,10 @@ fn check_log(plan: &Plan, preset: &Preset, ram_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses ranges that end beyond the volume, which has so many bytes.
+/// Refuses ranges that a volume of so many bytes cannot pin and exclude.
 fn check_ranges(args: &ServeArgs, bytes: u64) -> Result<()> {
-    for (key, ranges) in [("pin", &args.pin), ("exclude", &args.exclude)] {
-        if let Some(range) = ranges.iter().find(|range| range.end > bytes) {
-            let got = format!("{}+{}", range.start, range.end - range.start);
-            bail!(BadSetting::of(
-                key,
-                got,
-                format!("ends beyond the volume; accepted: an end up to {bytes}")
-            ));
-        }
-    }
-    Ok(())
+    let Some((key, range, why)) = args.ranges().refused(bytes) else { return Ok(()) };
+    bail!(BadSetting::of(key, format!("{}+{}", range.start, range.end - range.start), &why));
 }
 
 /// Bytes of the space of all volumes.

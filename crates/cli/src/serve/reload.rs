@@ -76,16 +76,18 @@ fn settings(served: &[Served], plans: &[Plan]) {
     };
     for ((old, new), rest) in pairs.iter().zip(checked) {
         let title = old.plan.title();
+        let mut failed = Vec::new();
         if let Err(e) = old.cache.set(&new.args.limits.change()) {
-            tracing::warn!("SIGHUP: {title}: {e:#}");
+            failed.push(format!("{title}: {e:#}"));
         }
         for volume in new.volumes() {
-            let (name, ranges) = (&volume.args.name, volume.args.ranges());
-            if let Err(e) = old.cache.configure_ranges(name, &ranges) {
-                tracing::warn!("SIGHUP: {}: {e:#}", volume.title());
+            if let Err(e) = old.cache.configure_ranges(&volume.args.name, &volume.args.ranges()) {
+                failed.push(format!("{}: {e:#}; its ranges stay as they were", volume.title()));
             }
         }
+        failed.iter().for_each(|why| tracing::warn!("SIGHUP: {why}"));
         match rest.is_empty() {
+            true if !failed.is_empty() => {}
             true => tracing::info!("SIGHUP: {title}: the settings of the configuration are in use"),
             false => {
                 let rest = rest.join(", ");

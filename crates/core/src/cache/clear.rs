@@ -79,6 +79,7 @@ impl Current {
             Cache::WriteBack(cache) => cache.units.table.reopen(volume, &units),
             Cache::PassThrough | Cache::Log(_) => {}
         }
+        self.cx.rules_changed.set(&self.cx.exec);
     }
 
     /// Slots with units of a volume, and those of them that are dirty. A page log has one volume.

@@ -74,7 +74,10 @@ impl<'a> Ranges<'a> {
         let what = if rule == RangeRule::Pin { "pin" } else { "exclude" };
         let mut follow = Follow::new(what, stream, tell);
         let mut progress = |done, all| follow.goes_on(done, all);
-        self.volume.rule(rule, &self.ranges, &mut progress).map(|ranged| value(&ranged))
+        let (done, rest) = self.volume.rule(rule, &self.ranges, &mut progress)?;
+        let mut value = value(&done);
+        value["rest"] = json!(rest);
+        Ok(value)
     }
 }
 

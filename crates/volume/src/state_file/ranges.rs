@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file of pinned and excluded ranges, beside the state file: `DIR/NAME.ranges`, with the ranges of each volume of the cache.
 //!
-//! It decides what is cached and not which data is current, so a file that cannot be used blocks no start. Until it is written again,
-//! the volume has the ranges of its configuration alone.
+//! It decides what is cached and not which data is current, so a file that cannot be used blocks no start: the volumes have the ranges
+//! of their configuration alone. The next command sets such a file aside as `NAME.ranges.unusable`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use larder_private::{Refuse, check};
@@ -56,31 +57,49 @@ impl StateFile {
             file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(Some(bytes))
         };
-        let Some(bytes) = read().map_err(|e| cannot(&path, "read", &e))? else {
+        let wrong = |why: &str| {
+            let accepted =
+                "accepted: a regular file that larder wrote and no other user may write to";
+            VolumeError::Refused(format!("{}: {why}; {accepted}", path.display()))
+        };
+        let Some(bytes) = read().map_err(|e| wrong(&e.to_string()))? else {
             return Ok(BTreeMap::new());
         };
-        let wrong = |why: String| VolumeError::Refused(format!("{}: {why}", path.display()));
-        let found: Ranges =
-            serde_json::from_slice(&bytes).map_err(|e| wrong(Self::in_one_line(&e.to_string())))?;
-        match found.format {
-            FORMAT => Ok(found.volumes),
-            other => Err(wrong(format!("its format has version {other}; accepted: {FORMAT}"))),
+        let found: Ranges = serde_json::from_slice(&bytes)
+            .map_err(|e| wrong(&Self::in_one_line(&e.to_string())))?;
+        if found.format != FORMAT {
+            return Err(wrong(&format!("its format has version {}, not {FORMAT}", found.format)));
         }
+        let of = |volume: &VolumeRanges| [&volume.pinned[..], &volume.excluded[..]].concat();
+        if let Some(range) = found.volumes.values().flat_map(of).find(Range::is_empty) {
+            return Err(wrong(&format!("from {} to {} is no range", range.start, range.end)));
+        }
+        Ok(found.volumes)
     }
 
-    /// Replaces the ranges of a volume durably; those of others in the file stay.
+    /// Replaces the ranges of these volumes durably; those of others in the file stay.
     ///
     /// # Errors
     /// The file cannot be written; it is then unchanged.
     pub(crate) fn store_ranges(
         &self,
-        volume: &str,
-        ranges: &VolumeRanges,
+        of: impl Iterator<Item = (String, VolumeRanges)>,
     ) -> Result<(), VolumeError> {
-        // A file that cannot be used has nothing to keep.
-        let mut volumes = self.load_ranges().unwrap_or_default();
-        volumes.insert(volume.to_owned(), ranges.clone());
         let path = self.ranges_path();
+        let mut volumes = match self.load_ranges() {
+            Ok(volumes) => volumes,
+            Err(error) => {
+                let aside = path.with_extension("ranges.unusable");
+                let moved = self
+                    .directory()?
+                    .rename(name_in(&path), name_in(&aside))
+                    .map_err(|e| cannot(&path, "move", &e));
+                moved?;
+                tracing::warn!("{error}; it is {} now", aside.display());
+                BTreeMap::new()
+            }
+        };
+        volumes.extend(of);
         let text = serde_json::to_vec_pretty(&Ranges { format: FORMAT, volumes })
             .map_err(|e| cannot(&path, "write", &io::Error::other(e)))?;
         self.replace(&path, &text)
