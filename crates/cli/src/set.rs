@@ -7,18 +7,18 @@ use larder_core::exec::Nanos;
 use larder_front::control::client;
 use larder_front::control::wire::Command;
 use larder_io::format_size;
-use larder_volume::Change;
+use larder_volume::{Change, DailyWrites};
 use serde_json::{Value, json};
 
 use crate::control::ControlArgs;
 use crate::exit::Coded;
 use crate::operate::{ask, number};
 use crate::out;
-use crate::units::{format_span, on_or_off, ratio, size, span};
+use crate::units::{daily_writes, format_daily_writes, format_span, on_or_off, ratio, size, span};
 
 /// The keys of a configuration that may change while a server runs.
-pub const SETTINGS: [&str; 5] =
-    ["populate", "populate_share", "populate_io", "client_idle", "recorder"];
+pub const SETTINGS: [&str; 6] =
+    ["populate", "populate_share", "populate_io", "client_idle", "recorder", "flash_write_budget"];
 
 /// The settings to change.
 #[derive(Args, Debug)]
@@ -40,6 +40,9 @@ pub struct SetArgs {
     /// Memory of each volume for its last requests; 0: for neither these nor the miss-ratio curve
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub recorder: Option<u64>,
+    /// Bound on what is written to flash in a day: 300GB/day, 1DWPD, or any
+    #[arg(long, value_name = "BYTES", value_parser = daily_writes)]
+    pub flash_write_budget: Option<DailyWrites>,
     /// Print the configuration that the server uses, as a configuration file
     #[arg(long, conflicts_with_all = SETTINGS)]
     pub print_config: bool,
@@ -79,6 +82,7 @@ impl SetArgs {
             populate_io_bytes: self.populate_io,
             client_idle_ns: self.client_idle,
             recorder_bytes: self.recorder,
+            flash_write_budget: self.flash_write_budget,
         }
     }
 }
@@ -95,6 +99,8 @@ pub fn set(args: &SetArgs) -> Result<()> {
 fn words(settings: &Value) -> String {
     let populate = if settings["populate"].as_bool().unwrap_or(true) { "on" } else { "off" };
     let share = settings["populate_share_ratio"].as_f64().unwrap_or_default();
+    let budget: DailyWrites =
+        serde_json::from_value(settings["flash_write_budget"].clone()).unwrap_or_default();
     let idle = match number(settings, "client_idle_ns") {
         0 => "# client_idle: never".to_owned(),
         ns => format!("client_idle = \"{}\"", format_span(ns)),
@@ -105,6 +111,7 @@ fn words(settings: &Value) -> String {
         format!("populate_io = \"{}\"", format_size(number(settings, "populate_io_bytes"))),
         idle,
         format!("recorder = \"{}\"", format_size(number(settings, "recorder_bytes"))),
+        format!("flash_write_budget = \"{}\"", format_daily_writes(budget)),
     ]
     .join("\n")
 }
@@ -116,9 +123,9 @@ mod tests {
     #[test]
     fn settings_are_printed_as_keys_of_a_configuration() {
         let settings = json!({ "populate": false, "populate_share_ratio": 0.8, "populate_io_bytes": 1 << 20,
-            "client_idle_ns": 0, "recorder_bytes": 8 << 20 });
+            "client_idle_ns": 0, "recorder_bytes": 8 << 20, "flash_write_budget": { "drives": 1.5 } });
         let expected = "populate = \"off\"\npopulate_share = \"80%\"\npopulate_io = \"1MiB\"\n\
-            # client_idle: never\nrecorder = \"8MiB\"";
+            # client_idle: never\nrecorder = \"8MiB\"\nflash_write_budget = \"1.5DWPD\"";
         assert_eq!(words(&settings), expected);
         let config =
             "origin = \"o\"\n\n[cache.x]\npopulate = \"on\"\nclient_idle = \"1s\"\nflash = \"f\"";

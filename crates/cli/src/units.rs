@@ -2,12 +2,37 @@
 //! Values with units as in flags: `64GiB`, `500ms`, `35%`.
 
 use larder_core::exec::Nanos;
+use larder_volume::DailyWrites;
 
 const MINUTE: Nanos = 60_000_000_000;
 
 /// A size in bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     larder_io::parse_size(text).map_err(|e| e.to_string())
+}
+
+/// What may be written to flash in a day: `any`, a size with `/day`, or a number with `DWPD`.
+pub fn daily_writes(text: &str) -> Result<DailyWrites, String> {
+    let accepted =
+        || format!("got '{text}', accepted any, 1MB/day to 1EiB/day, or 0.001DWPD to 1000DWPD");
+    let parsed = if text == "any" {
+        DailyWrites::Any
+    } else if let Some(bytes) = text.strip_suffix("/day") {
+        DailyWrites::Bytes(size(bytes).map_err(|_| accepted())?)
+    } else {
+        let drives = text.strip_suffix("DWPD").ok_or_else(accepted)?;
+        DailyWrites::Drives(drives.trim().parse().map_err(|_| accepted())?)
+    };
+    if parsed.is_accepted() { Ok(parsed) } else { Err(accepted()) }
+}
+
+/// The same as text.
+pub fn format_daily_writes(writes: DailyWrites) -> String {
+    match writes {
+        DailyWrites::Any => "any".to_owned(),
+        DailyWrites::Bytes(bytes) => format!("{}/day", larder_io::format_size(bytes)),
+        DailyWrites::Drives(drives) => format!("{drives}DWPD"),
+    }
 }
 
 /// A span of time.

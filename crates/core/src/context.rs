@@ -7,12 +7,14 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use larder_policy::write_budget::WriteBudget;
+
 use crate::buf::Buf;
 use crate::cache::in_flight::WritesInFlight;
 use crate::claims::Claims;
 use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
-use crate::exec::{DevId, Exec, Nanos, Signal};
+use crate::exec::{DevId, Exec, Nanos, SECOND, Signal};
 use crate::flash::InFlight;
 use crate::mutant;
 use crate::origins::Origins;
@@ -44,6 +46,7 @@ pub(crate) struct Context {
     /// What ranges are pinned and excluded, and the signal that it, or what is cached, changed as a whole.
     pub rules: RefCell<Arc<RangeRules>>,
     pub rules_changed: Signal,
+    budget: RefCell<Option<WriteBudget>>,
     open: Cell<u64>,
     /// When the newest request was taken.
     opened_at: Cell<Option<Nanos>>,
@@ -77,6 +80,7 @@ impl Context {
             runs: Runs::default(),
             rules: RefCell::default(),
             rules_changed: Signal::default(),
+            budget: RefCell::new(None),
             open: Cell::new(0),
             opened_at: Cell::new(None),
         })
@@ -118,6 +122,50 @@ impl Context {
     #[inline]
     pub(crate) fn excludes(&self, at: u64) -> bool {
         self.rules.borrow().excludes(at)
+    }
+
+    /// Takes the write budget of the limits.
+    pub(crate) fn begin_budget(&self) {
+        let per_day = self.limits.get().flash_write_budget.div_ceil(u64::from(self.shape.shards));
+        let written = self.stats.get().flash_write_bytes;
+        let begins = || WriteBudget::new(per_day, self.exec.now(), written);
+        let mut budget = self.budget.borrow_mut();
+        // One that stays the same keeps what it owes.
+        if budget.map(|budget| budget.per_day()) != Some(per_day).filter(|bytes| *bytes > 0) {
+            *budget = (per_day > 0).then(begins);
+        }
+    }
+
+    fn with_budget<R>(&self, ask: impl FnOnce(&mut WriteBudget, Nanos, u64) -> R) -> Option<R> {
+        let mut budget = self.budget.borrow_mut();
+        Some(ask(budget.as_mut()?, self.exec.now(), self.stats.get().flash_write_bytes))
+    }
+
+    /// Whether the write budget lets units be admitted.
+    pub(crate) fn may_admit(&self) -> bool {
+        self.with_budget(WriteBudget::admits).unwrap_or(true)
+            || mutant::is_active("budget-not-kept")
+    }
+
+    /// Whether the write budget lets writes be copied to flash.
+    pub(crate) fn may_copy(&self) -> bool {
+        self.with_budget(WriteBudget::copies).unwrap_or(true)
+            || mutant::is_active("budget-not-kept")
+    }
+
+    /// Waits until units may be admitted, for a second at most; returns whether they may.
+    pub(crate) async fn budget_allows(&self) -> bool {
+        if self.may_admit() {
+            return true;
+        }
+        let wait = self.with_budget(WriteBudget::wait).unwrap_or(1);
+        self.exec.sleep(wait.min(SECOND)).await;
+        false
+    }
+
+    /// Bytes of the write budget that are left, or owed if negative.
+    pub(crate) fn budget_left(&self) -> Option<i64> {
+        self.with_budget(WriteBudget::left)
     }
 
     /// Answers a client.

@@ -62,6 +62,7 @@ impl Shard {
         assert!(shape.units() <= Shape::MOST_UNITS, "the configuration of the volume checks this");
         let volumes_share = volumes.count() > 1;
         let cx = Context::new(shape, volumes, limits, &spec.admission, origins);
+        cx.begin_budget();
         let current = Current::new(&cx, spec);
         if volumes_share {
             cx.exec.spawn(watch::run(Rc::clone(&cx), Rc::clone(&current)));
@@ -113,10 +114,17 @@ impl Shard {
         }
     }
 
-    /// Takes those of the limits that may change while the shard runs: whether and how it populates.
+    /// Bytes of the budget of flash writes that are left to this shard, or owed if negative; none without a budget.
+    #[must_use]
+    pub fn budget_left(&self) -> Option<i64> {
+        self.cx.budget_left()
+    }
+
+    /// Takes those of the limits that may change while the shard runs: whether and how it populates, and the budget of flash writes.
     pub fn adjust(&self, to: &Limits) {
         let limits = self.cx.limits.get().adjusted(to);
         self.cx.limits.set(limits);
+        self.cx.begin_budget();
         self.cx.origins.iter().for_each(|origin| origin.pace.adjust(&limits));
         self.cx.population.wake(&self.cx.exec);
     }

@@ -5,6 +5,7 @@
 //! model, bytes and faults; [`Oracle`](oracle::Oracle) states what reads may return.
 #![forbid(unsafe_code)]
 
+pub mod budgeted;
 pub mod device;
 pub mod faults;
 pub mod hung;

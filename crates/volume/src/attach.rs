@@ -83,6 +83,7 @@ impl Cache {
                 self.note_opened(volume)?;
             }
         }
+        self.adjust_workers()?;
         let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
         let what = match plan {
             Plan::Units(_) => "units",

@@ -83,6 +83,7 @@ pub struct Cache {
     pub(crate) setting: Mutex<()>,
     /// Those that may change, as they are in use.
     pub(crate) settings: Mutex<Settings>,
+    pub(crate) started: Instant,
     /// The ranges of each volume that are pinned and excluded.
     pub(crate) asked: Mutex<Vec<Asked>>,
     /// The requests before the last alarm.
@@ -146,6 +147,7 @@ impl Cache {
             recorded: Arc::default(),
             setting: Mutex::default(),
             settings: Mutex::new(Settings::of(&config)),
+            started: Instant::now(),
             asked: Mutex::default(),
             kept: Mutex::new(vec![None; parts.len()]),
             spec,
@@ -313,13 +315,15 @@ impl Cache {
             }
             let (bytes, noted_bytes) = (w.client_bytes(), w.observed.memory_bytes());
             let clients = Clients { bytes, noted_bytes, kept_bytes: kept_bytes() as u64 };
-            (w.tally(volume), w.shard.counters(), cache, clients)
+            (w.tally(volume), w.shard.counters(), cache, clients, w.shard.budget_left())
         })?;
         let state = lock(&self.state);
         let slots = state.attached.as_ref().map_or(0, |a| a.flash.plan.slots());
         let mut stats = Stats::new(self.memory(slots));
-        for (tally, counters, cache, clients) in answers {
+        for (tally, counters, cache, clients, left) in answers {
             stats.add(&tally, counters, cache, clients);
+            let sum = stats.flash_write_left_bytes.unwrap_or(0);
+            stats.flash_write_left_bytes = left.map(|left| sum + left);
         }
         stats.memory_bytes += self.parts.iter().map(|part| part.curve.memory_bytes()).sum::<u64>();
         let kept =
@@ -343,7 +347,7 @@ impl Cache {
     /// The memory that the cache needs with what is attached.
     pub(crate) fn memory(&self, slots: u64) -> Memory {
         let CacheConfig { choices, workers, .. } = &self.config;
-        let limits = self.settings().limits(&self.config.limits);
+        let limits = self.settings().limits(&self.config.limits, None);
         let origin_bytes = if slots > 0 { self.volumes.bytes() } else { 0 };
         Memory::of(origin_bytes, self.flash_bytes(slots), choices, &limits, *workers)
     }

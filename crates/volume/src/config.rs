@@ -9,6 +9,7 @@ use larder_core::volumes::{MOST_VOLUMES, Share, Volumes};
 use larder_io::Device;
 
 use super::budget::Budget;
+use super::daily_writes::DailyWrites;
 use super::error::VolumeError;
 use super::peer::MOST_CONNECTIONS;
 use super::state_file::StateFile;
@@ -36,6 +37,8 @@ pub struct CacheConfig {
     pub clients: ClientLimits,
     /// Memory for the last requests of each volume. With 0 there is no miss-ratio curve either.
     pub recorder_bytes: u64,
+    /// How much is written to flash in a day.
+    pub flash_write_budget: DailyWrites,
 }
 
 /// The parts of a volume.
@@ -62,8 +65,17 @@ impl CacheConfig {
             ranges: VolumeRanges::default(),
         }];
         let (limits, clients) = (Limits::default(), ClientLimits::default());
-        let recorder_bytes = RECORDER_BYTES;
-        Self { name, volumes, choices, limits, workers, state: None, clients, recorder_bytes }
+        Self {
+            name,
+            volumes,
+            choices,
+            limits,
+            workers,
+            state: None,
+            clients,
+            recorder_bytes: RECORDER_BYTES,
+            flash_write_budget: DailyWrites::Any,
+        }
     }
 
     /// The same with a name, which is also that of its only volume.

@@ -12,7 +12,7 @@
 //! | copies of dirty data; volumes that leave their cache and join it | `clear.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | what a block device promises its users | `promises.rs` |
-//! | settings that change while a cache serves | `settings.rs`, `set.rs` |
+//! | settings that change while a cache serves; the bound on flash writes | `settings.rs`, `set.rs`; `daily_writes.rs` |
 //! | ranges that are pinned and excluded; what commands do with ranges | `volume_ranges.rs`, `range_rules.rs`, `state_file/ranges.rs`; `ranges.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
@@ -27,6 +27,7 @@ mod client;
 mod config;
 mod connection;
 mod curve;
+mod daily_writes;
 mod doubt;
 mod error;
 mod extents;
@@ -73,6 +74,7 @@ pub use self::cache::Cache;
 pub use self::config::{CacheConfig, ClientLimits, RECORDER_BYTES, VolumeConfig};
 pub use self::connection::Accepted;
 pub use self::curve::{MOST_TIMES, Point, Shown};
+pub use self::daily_writes::DailyWrites;
 pub use self::error::VolumeError;
 pub use self::extents::Seek;
 pub use self::fits::check_memory;
@@ -88,7 +90,7 @@ pub use self::record::Recording;
 pub use self::settings::{Change, MOST_RECORDER_BYTES, Settings};
 pub use self::state_file::StateFile;
 pub use self::stats::Stats;
-pub use self::status::{Member, Status};
+pub use self::status::{AskedFor, Member, Status};
 pub use self::tap::Recorded;
 pub use self::volume::Volume;
 pub use self::volume_ranges::{RangeRule, Rest, ShownRanges, VolumeRanges};

@@ -43,10 +43,25 @@ impl Cache {
             self.fit_curves(slots.map(|slots| self.flash_bytes(slots)));
             lock(&self.kept).fill(None);
         }
-        let limits = settings.limits(&self.config.limits);
+        self.adjust_workers()?;
+        Ok(settings)
+    }
+
+    /// Workers take the settings, for the flash that is attached.
+    pub(crate) fn adjust_workers(&self) -> Result<(), VolumeError> {
+        let device_bytes =
+            lock(&self.state).attached.as_ref().map(|a| a.flash.device.geometry().bytes);
+        let settings = self.settings();
+        let limits = settings.limits(&self.config.limits, device_bytes);
         let ring_bytes = settings.ring_bytes(self.config.workers);
         self.ask(move |worker: &mut Worker| worker.adjust(&settings, &limits, ring_bytes))?;
-        Ok(settings)
+        Ok(())
+    }
+
+    /// Bytes that may be written to flash in a day; none without a bound.
+    pub(crate) fn daily_writes(&self, device_bytes: Option<u64>) -> Option<u64> {
+        let bytes = self.settings().flash_write_budget.bytes(device_bytes);
+        (bytes > 0).then_some(bytes)
     }
 }
 

@@ -11,6 +11,7 @@ use larder_io::format_size;
 use serde::{Deserialize, Serialize};
 
 use super::config::CacheConfig;
+use super::daily_writes::DailyWrites;
 use super::error::VolumeError;
 
 /// The settings.
@@ -26,6 +27,8 @@ pub struct Settings {
     pub client_idle_ns: u64,
     /// Memory of each volume for its last requests; 0: neither these nor a miss-ratio curve.
     pub recorder_bytes: u64,
+    /// How much is written to flash in a day.
+    pub flash_write_budget: DailyWrites,
 }
 
 /// A change: what is `None` remains.
@@ -42,6 +45,8 @@ pub struct Change {
     pub client_idle_ns: Option<u64>,
     #[allow(missing_docs)]
     pub recorder_bytes: Option<u64>,
+    #[allow(missing_docs)]
+    pub flash_write_budget: Option<DailyWrites>,
 }
 
 /// The time limits of an idle connection.
@@ -59,6 +64,7 @@ impl Settings {
             populate_io_bytes: population_io_bytes,
             client_idle_ns: config.clients.idle.map_or(0, |span| span.as_nanos() as u64),
             recorder_bytes: config.recorder_bytes,
+            flash_write_budget: config.flash_write_budget,
         }
     }
 
@@ -70,6 +76,7 @@ impl Settings {
             populate_io_bytes: change.populate_io_bytes.unwrap_or(self.populate_io_bytes),
             client_idle_ns: change.client_idle_ns.unwrap_or(self.client_idle_ns),
             recorder_bytes: change.recorder_bytes.unwrap_or(self.recorder_bytes),
+            flash_write_budget: change.flash_write_budget.unwrap_or(self.flash_write_budget),
         }
     }
 
@@ -94,15 +101,22 @@ impl Settings {
             let (got, most) = (format_size(self.recorder_bytes), format_size(MOST_RECORDER_BYTES));
             return wrong(format!("recorder: got {got}, accepted up to {most}"));
         }
+        if !self.flash_write_budget.is_accepted() {
+            let got = self.flash_write_budget;
+            return wrong(format!(
+                "flash_write_budget: got {got:?}, accepted any, 1MB/day to 1EiB/day, or 0.001DWPD to 1000DWPD"
+            ));
+        }
         Ok(())
     }
 
-    /// `limits` with these settings.
-    pub(crate) fn limits(&self, limits: &Limits) -> Limits {
+    /// `limits` with these settings, for a flash device of so many bytes.
+    pub(crate) fn limits(&self, limits: &Limits, device_bytes: Option<u64>) -> Limits {
         Limits {
             populates: self.populate,
             population_share: self.populate_share_ratio,
             population_io_bytes: self.populate_io_bytes,
+            flash_write_budget: self.flash_write_budget.bytes(device_bytes),
             ..*limits
         }
     }

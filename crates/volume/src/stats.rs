@@ -42,6 +42,8 @@ pub struct Stats {
     pub units_dirty: u64,
     /// Units on flash that a rule keeps there, of all volumes.
     pub units_pinned: u64,
+    /// Bytes that the budget of flash writes leaves at this moment, or that are owed to it if negative; null without one.
+    pub flash_write_left_bytes: Option<i64>,
     /// Memory of maps, slots, bitmaps, buffers and the recorder, with client_bytes and kept_bytes.
     pub memory_bytes: u64,
     /// Memory of connections and of their requests in flight.
@@ -69,6 +71,7 @@ impl Stats {
             units_used: 0,
             units_dirty: 0,
             units_pinned: 0,
+            flash_write_left_bytes: None,
             memory_bytes: memory.full_bytes(),
             client_bytes: 0,
             kept_bytes: 0,

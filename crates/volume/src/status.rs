@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer to `status`, for a volume and for a cache that several volumes share.
 
+use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use larder_core::format::Plan;
 use serde::Serialize;
@@ -12,7 +14,8 @@ use super::error::VolumeError;
 use super::lock::lock;
 use super::part::Part;
 use super::state::State;
-use super::volume_ranges::ShownRanges;
+use super::stats::Stats;
+use super::volume_ranges::{ShownRanges, VolumeRanges};
 
 /// The status of a volume, or of a cache with all of its volumes.
 #[derive(Clone, Debug, Serialize)]
@@ -42,14 +45,9 @@ pub struct Status {
     pub units_used: u64,
     /// Units with dirty data.
     pub units_dirty: u64,
-    /// Units on flash that a rule keeps there, of all volumes.
-    pub units_pinned: u64,
-    /// What is pinned and excluded of a volume.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pinned: Option<ShownRanges>,
-    /// See `pinned`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub excluded: Option<ShownRanges>,
+    /// What an administrator asked for.
+    #[serde(flatten)]
+    pub asked: AskedFor,
     /// Memory of maps, slots, bitmaps, buffers and the recorder, with that of clients.
     pub memory_bytes: u64,
     /// Worker threads.
@@ -68,6 +66,23 @@ pub struct Status {
     /// The volumes of a shared cache.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Member>,
+}
+
+/// What an administrator asked for, in the status of a volume or a cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct AskedFor {
+    /// Units on flash that a rule keeps there, of all volumes.
+    pub units_pinned: u64,
+    /// Bytes that are written to flash in a day, as since the start; null in the first ten minutes.
+    pub flash_write_forecast_bytes: Option<u64>,
+    /// Bytes that may be written to flash in a day; null without a bound.
+    pub flash_write_budget_bytes: Option<u64>,
+    /// What is pinned and excluded of a volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<ShownRanges>,
+    /// See `pinned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<ShownRanges>,
 }
 
 /// A volume in the status of its cache.
@@ -135,6 +150,12 @@ fn alarm(part: &Part, number: u32, state: &State) -> Option<String> {
 /// The alarm of an origin that is overdue.
 const OVERDUE: &str = "the origin does not answer: clients of this volume wait for it";
 
+/// What is written in a day, if so many bytes were in a time.
+fn forecast(bytes: u64, span: Duration) -> Option<u64> {
+    let days = span.as_secs_f64() / 86_400.0;
+    (span >= Duration::from_secs(600)).then_some((bytes as f64 / days) as u64)
+}
+
 /// What a volume's workers hold.
 struct Held {
     connections: Vec<u64>,
@@ -187,8 +208,6 @@ impl Cache {
             Some(if volume.is_none() && shared { format!("{}: {alarm}", of.name) } else { alarm })
         });
         let flash_bytes = state.attached.as_ref().map(|a| self.flash_bytes(a.flash.plan.slots()));
-        let asked = |number: u32| lock(&self.asked)[number as usize].all();
-        let rules = (numbers.len() == 1).then(|| asked(numbers[0]));
         let join = |of: Vec<&str>| of.join(", ");
         Ok(Status {
             name: match volume {
@@ -206,9 +225,7 @@ impl Cache {
             units_total: stats.units_total,
             units_used: stats.units_used,
             units_dirty: stats.units_dirty,
-            units_pinned: stats.units_pinned,
-            pinned: rules.as_ref().and_then(|rules| ShownRanges::of(&rules.pinned)),
-            excluded: rules.as_ref().and_then(|rules| ShownRanges::of(&rules.excluded)),
+            asked: self.asked_for(&numbers, &stats, &state),
             memory_bytes: stats.memory_bytes,
             workers: self.config.workers,
             connections: members.iter().map(|of| of.connections).sum(),
@@ -221,6 +238,22 @@ impl Cache {
             },
             volumes: if shared && volume.is_none() { members } else { Vec::new() },
         })
+    }
+
+    fn asked_for(&self, numbers: &[u32], stats: &Stats, state: &State) -> AskedFor {
+        let device_bytes = state.attached.as_ref().map(|a| a.flash.device.geometry().bytes);
+        let written = stats.counters.flash_write_bytes;
+        let rules = (numbers.len() == 1).then(|| lock(&self.asked)[numbers[0] as usize].all());
+        let shown = |of: fn(&VolumeRanges) -> &[Range<u64>]| {
+            rules.as_ref().and_then(|rules| ShownRanges::of(of(rules)))
+        };
+        AskedFor {
+            units_pinned: stats.units_pinned,
+            flash_write_forecast_bytes: forecast(written, self.started.elapsed()),
+            flash_write_budget_bytes: self.daily_writes(device_bytes),
+            pinned: shown(|rules| &rules.pinned),
+            excluded: shown(|rules| &rules.excluded),
+        }
     }
 
     /// Connections by volume, and requests in flight, of all volumes or of one.

@@ -10,10 +10,10 @@ use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
 use larder_volume::budget::{Budget, LEAST_BYTES};
-use larder_volume::{Change, ClientLimits, MOST_RECORDER_BYTES};
+use larder_volume::{Change, ClientLimits, DailyWrites, MOST_RECORDER_BYTES};
 
 use crate::setting::BadSetting;
-use crate::units::{on_or_off, ratio, size, span};
+use crate::units::{daily_writes, on_or_off, ratio, size, span};
 
 /// The least tier of RAM: some pages for each worker.
 const LEAST_RAM: u64 = 1 << 20;
@@ -46,6 +46,11 @@ pub struct LimitArgs {
         long, value_parser = ratio, default_value = "80%", value_name = "SHARE", hide_short_help = true
     )]
     pub populate_share: f64,
+    /// Bound on what is written to flash in a day: 300GB/day, or 1DWPD (the size of the device); see the manual
+    #[arg(
+        long, value_parser = daily_writes, default_value = "any", value_name = "BYTES", hide_short_help = true
+    )]
+    pub flash_write_budget: DailyWrites,
     /// A request to an NBD origin that takes longer is sent again on another connection
     #[arg(
         long, value_parser = span, default_value = "30s", value_name = "SPAN", hide_short_help = true
@@ -158,6 +163,7 @@ impl LimitArgs {
             populate_io_bytes: Some(self.populate_io),
             client_idle_ns: Some(self.client_idle.unwrap_or(0)),
             recorder_bytes: Some(self.recorder),
+            flash_write_budget: Some(self.flash_write_budget),
         }
     }
 

@@ -138,8 +138,18 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
         };
         let volumes = plan.volumes().iter().zip(origins).map(volume).collect::<Result<Vec<_>>>()?;
         let recorder_bytes = plan.args.limits.recorder;
-        let config =
-            CacheConfig { name, volumes, choices, limits, workers, state, clients, recorder_bytes };
+        let flash_write_budget = plan.args.limits.flash_write_budget;
+        let config = CacheConfig {
+            name,
+            volumes,
+            choices,
+            limits,
+            workers,
+            state,
+            clients,
+            recorder_bytes,
+            flash_write_budget,
+        };
         Ok::<_, anyhow::Error>(Cache::start(config)?)
     };
     let cache = run().map_err(|e| plan.locate(e))?;

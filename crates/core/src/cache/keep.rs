@@ -89,6 +89,7 @@ impl Current {
                 return;
             }
             if !self.has_whole(unit) {
+                while !self.cx.budget_allows().await && !self.has_changed(rules) {}
                 let Ok(_turn) = self.turn().await else { return };
                 let _ = self.warm_unit(unit, 0..shape.pages_of(unit)).await;
             }

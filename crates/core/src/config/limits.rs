@@ -28,6 +28,8 @@ pub struct Limits {
     pub origin_patience: Nanos,
     /// Bytes of memory for copies of pages on flash, over all shards; 0: none. A page log has no such tier.
     pub ram_bytes: u64,
+    /// Bytes that are written to flash in a day, over all shards; 0: as many as the load makes.
+    pub flash_write_budget: u64,
     /// The time of day at moment 0 of the engine's clock, for updates at times of day.
     pub time_of_day: Nanos,
     /// Interval at which changes of units are logged if metadata is durable. A crash loses the changes of one interval.
@@ -47,6 +49,7 @@ impl Default for Limits {
             flash_error_window: 60 * SECOND,
             origin_patience: 5 * SECOND,
             ram_bytes: 0,
+            flash_write_budget: 0,
             time_of_day: 0,
             checkpoint: SECOND,
         }
@@ -64,8 +67,9 @@ impl Limits {
     /// (`exec/executor.rs`), so these may not; nor may `checkpoint`, in which a journal counts time (`journal/due.rs`).
     #[must_use]
     pub(crate) fn adjusted(self, other: &Self) -> Self {
-        let Self { populates, population_io_bytes, population_share, .. } = *other;
-        Self { populates, population_io_bytes, population_share, ..self }
+        let Self { populates, population_io_bytes, population_share, flash_write_budget, .. } =
+            *other;
+        Self { populates, population_io_bytes, population_share, flash_write_budget, ..self }
     }
 }
 

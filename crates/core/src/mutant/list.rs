@@ -40,6 +40,7 @@ pub const MUTANTS: &[Mutant] = &[
         "4",
         "a read of a cached unit that falls back on the origin admits the unit, although it was changed and evicted since",
     ),
+    mutant("budget-not-kept", "17", "flash is written beyond the budget of a day"),
     mutant("excluded-admitted", "16", "a unit that a rule excludes is admitted"),
     mutant("guest-changes-write", "15", "a guest's request is read again after its check"),
     mutant(

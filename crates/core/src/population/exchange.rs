@@ -74,6 +74,9 @@ async fn update(
             cx.exec.sleep(wait.min(SECOND)).await;
             continue;
         }
+        if !cx.budget_allows().await {
+            continue;
+        }
         // A free slot that the shares of volumes keep for another unit is none for the next one.
         let free = table.used() < table.slots() && !refused;
         let step = policy.borrow_mut().step(&View(table), free);

@@ -31,6 +31,9 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
             wake.wait(&cx.exec).await;
             continue;
         }
+        if !cx.budget_allows().await {
+            continue;
+        }
         repair(&cx, &current).await;
         let free_ratio = current.clean().map_or(0.0, |c| c.units.table.free_ratio());
         let turn = workers.policy.borrow_mut().turn(number, free_ratio, cx.exec.now());
@@ -104,6 +107,7 @@ async fn complete_next(cx: &Context, clean: &Rc<Clean>, next: &Cell<u32>) -> boo
 /// Completes all units that were recovered in part.
 pub(super) async fn repair(cx: &Context, current: &Current) {
     while cx.limits.get().populates
+        && cx.may_admit()
         && let Some(clean) = current.clean()
     {
         if !complete_next(cx, &clean, &clean.repair_next).await {

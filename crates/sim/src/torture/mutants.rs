@@ -12,7 +12,7 @@ use larder_core::mutant::{APART, MUTANTS};
 use super::corpus;
 use super::rows::profile;
 use super::runner::{Outcome, Task, activate, torture};
-use crate::{hung, scenario, shared, synced};
+use crate::{budgeted, hung, scenario, shared, synced};
 
 /// A fixed history.
 type Scenario = fn() -> Result<(), String>;
@@ -58,6 +58,7 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         "14: dirty data of one volume displaces others",
         shared::refused_data_displaces_nothing_of_others,
     ),
+    ("budget-not-kept", "17: flash is written beyond its budget", budgeted::a_day_keeps_its_budget),
     ("journal-waits-for-hung", HUNG, hung::the_journal_continues),
     ("checkpoint-waits-for-hung", HUNG, hung::a_checkpoint_continues),
     ("population-waits-for-hung", HUNG, hung::population_continues),

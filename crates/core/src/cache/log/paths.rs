@@ -135,7 +135,8 @@ impl OpenLog {
             let (at, part) = (span.at(page), span.part(page));
             buf[at..at + part.len()].copy_from_slice(&bytes[part]);
         }
-        let enter = self.admits_reads && !request.passive && !self.detaching.get();
+        let enter =
+            self.admits_reads && !request.passive && !self.detaching.get() && cx.may_admit();
         let copies = missed.into_iter().filter(|p| enter && span.covers(cx, *p));
         let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
         cx.reply(tag, Ok(()), Some(buf), hit);
@@ -220,7 +221,7 @@ impl OpenLog {
             let (result, back) = self.write_through(&span, buf, fua).await;
             cx.reply(tag, result, None, hit);
             drop(hold);
-            if let Some(buf) = back {
+            if let Some(buf) = back.filter(|_| cx.may_copy()) {
                 let pages = span.pages.clone().filter(|p| span.covers(cx, *p));
                 let copies = pages.map(|p| (p, whole(&span, p, &buf))).collect();
                 drop(buf);

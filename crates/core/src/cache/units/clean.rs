@@ -213,6 +213,11 @@ impl Clean {
         if mutant::is_active("miss-waits-for-unit") {
             populate(units, place.unit, Pacing::Paced).await;
         }
+        // Without budget nothing is admitted, and what was read is known all the same.
+        let (alone, inline) = match cx.may_admit() {
+            true => (alone, inline),
+            false => (false, None),
+        };
         let mut fill = None;
         if let Some(inline) = inline {
             fill = self.open_fill(place).map(|fill| (fill, inline));

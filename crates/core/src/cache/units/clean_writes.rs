@@ -96,7 +96,8 @@ impl Clean {
     fn admit_write(&self, place: &Place) -> Option<WriteTarget> {
         let cx = &self.units.cx;
         let whole = place.within == 0 && place.len == cx.shape.unit_bytes;
-        if !cx.population.admits_write() || !whole || !self.units.flash.usable() {
+        let admits = cx.population.admits_write() && cx.may_admit();
+        if !admits || !whole || !self.units.flash.usable() {
             return None;
         }
         let pin = self.units.slot_for(place.unit)?;
@@ -134,6 +135,9 @@ impl Clean {
         if !self.copies_writes() || pages.is_empty() || !fill.may_write() {
             return;
         }
+        if !self.units.cx.may_copy() {
+            return self.units.cx.stats.add(|c| c.write_arounds += 1);
+        }
         let mut share = None;
         if self.flash_copy == FlashCopy::AfterAnswer {
             share = self.units.cx.pool.take(place.len);
@@ -147,7 +151,7 @@ impl Clean {
 
     /// Whether a write can make a page valid, as far as that is known.
     fn restores(&self, place: &Place, target: &WriteTarget, claim: &Claim) -> bool {
-        let usable = self.units.flash.usable();
+        let usable = self.units.flash.usable() && self.units.cx.may_copy();
         usable && !self.whole_pages(place, target).is_empty() && claim.conflicts().is_empty()
     }
 

@@ -57,7 +57,8 @@ impl WriteBack {
         let is_missing = || {
             self.units.table.slot_of(place.unit).is_none() || mutant::is_active("admitted-again")
         };
-        let inline = inline.filter(|_| self.may_admit(place) && is_first() && is_missing());
+        let inline = inline
+            .filter(|_| cx.may_admit() && self.may_admit(place) && is_first() && is_missing());
         let Some(Inline { client_waits }) = inline else {
             return pass_through::read_origin(cx, tag, place, buf).await;
         };
@@ -94,6 +95,7 @@ impl WriteBack {
         let writes = matches!(kind, IoKind::Write { .. });
         writes
             && self.units.cx.population.admits_write()
+            && self.units.cx.may_admit()
             && self.syncer_of(place.unit).admits(&self.units.table)
             && self.may_admit(place)
     }
