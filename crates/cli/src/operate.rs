@@ -75,7 +75,7 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
             Value::Object(_) if key == "curve" => curve(map),
             Value::Object(ranges) if ["pinned", "excluded"].contains(&key.as_str()) => {
                 let count = ranges["ranges"].as_array().map_or(0, Vec::len);
-                format!("{key:20} {} in {count} ranges", rough_size(number(value, "bytes")))
+                format!("{key:20} {} in {count} range(s)", rough_size(number(value, "bytes")))
             }
             Value::Null => format!("{key:20} -"),
             Value::String(text) => format!("{key:20} {text}"),

@@ -101,6 +101,8 @@ fn the_example_has_every_key_and_its_defaults_are_the_defaults() {
             "listen_mode",
             "tls_",
             "client_idle",
+            "pin",
+            "exclude",
         ];
         let lines = text.lines().filter(|l| !own.iter().any(|k| l.starts_with(k)));
         lines.map(str::to_owned).collect::<Vec<_>>()
