@@ -130,7 +130,7 @@ impl Context {
         let written = self.stats.get().flash_write_bytes;
         let begins = || WriteBudget::new(per_day, self.exec.now(), written);
         let mut budget = self.budget.borrow_mut();
-        // One that stays the same keeps what it owes.
+        // One that stays the same keeps its debt.
         if budget.map(|budget| budget.per_day()) != Some(per_day).filter(|bytes| *bytes > 0) {
             *budget = (per_day > 0).then(begins);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A day under a budget of flash writes, in virtual time.
 //!
-//! The load: a request every second, 90 % reads, over 4096 units under 1024 slots, by a Zipf law with exponent 1 whose ranks move to
+//! The load: a request every second, some of them writes, over 4096 units under 1024 slots, by a Zipf law with exponent 1 whose ranks move to
 //! other units, a fiftieth of them each hour. So a cache has something to admit all day.
 
 use std::ops::Range;
@@ -19,8 +19,6 @@ use crate::world::{World, lawful};
 const UNITS: u64 = 4096;
 const SLOTS: u64 = 1024;
 const DAY_SECONDS: u64 = 86_400;
-/// One in so many requests writes.
-const WRITES: u64 = 10;
 /// The hours after which a rank is another unit.
 const MOVES: u64 = 50;
 
@@ -41,9 +39,10 @@ pub fn small_units(preset: &str) -> Choices {
     choices
 }
 
-/// The second day of the load, with so many bytes a day; 0: without a budget. The first one warms the cache.
+/// The second day of the load, of which so many percent write, with so many bytes a day; 0: without a budget. The first day warms the
+/// cache.
 #[must_use]
-pub fn day(choices: &Choices, budget: u64, seed: u64) -> Day {
+pub fn day(choices: &Choices, budget: u64, write_percent: u64, seed: u64) -> Day {
     let bytes = UNITS * choices.unit_bytes;
     let device = |seed, from: Nanos| {
         SimDevice::new(Box::new(Jitter::new(seed, from, 2 * from)), None, seed, 1)
@@ -52,11 +51,11 @@ pub fn day(choices: &Choices, budget: u64, seed: u64) -> Day {
     let mut world = World::new(device(1, MILLISECOND), bytes, &lawful(choices), &limits);
     world.attach(device(2, MILLISECOND / 20), SLOTS, 512);
     let (mut random, law) = (SplitMix64::new(seed), law());
-    run(&mut world, choices, (0..DAY_SECONDS, &law), &mut random);
+    run(&mut world, choices, ((0..DAY_SECONDS, write_percent), &law), &mut random);
     let (before, written) = (world.requests(), world.counters().flash_write_bytes);
     let limits = Limits { flash_write_budget: budget, ..limits };
     world.shards().iter().for_each(|shard| shard.adjust(&limits));
-    run(&mut world, choices, (DAY_SECONDS..2 * DAY_SECONDS, &law), &mut random);
+    run(&mut world, choices, ((DAY_SECONDS..2 * DAY_SECONDS, write_percent), &law), &mut random);
     let after = world.requests();
     let reads = (after.reads - before.reads).max(1);
     Day {
@@ -69,7 +68,7 @@ pub fn day(choices: &Choices, budget: u64, seed: u64) -> Day {
 fn run(
     world: &mut World,
     choices: &Choices,
-    (seconds, law): (Range<u64>, &[f64]),
+    ((seconds, write_percent), law): ((Range<u64>, u64), &[f64]),
     random: &mut SplitMix64,
 ) {
     let all = law.last().copied().unwrap_or_default();
@@ -79,9 +78,9 @@ fn run(
         let moved = (second / 3600 + rank % MOVES) / MOVES;
         let place = SplitMix64::new(rank << 32 | moved).below(UNITS);
         let page = random.below(choices.unit_bytes / PAGE as u64) * PAGE as u64;
-        let kind = match random.below(WRITES) {
-            0 => Kind::Write { fua: false },
-            _ => Kind::Read,
+        let kind = match random.below(100) < write_percent {
+            true => Kind::Write { fua: false },
+            false => Kind::Read,
         };
         world.request(second, kind, place * choices.unit_bytes + page, PAGE as u64, &[]);
         let until = (second + 1) * SECOND;
@@ -105,8 +104,8 @@ fn law() -> Vec<f64> {
 pub fn a_day_keeps_its_budget() -> Result<(), String> {
     for preset in ["sce", "larder", "flashcache"] {
         let choices = small_units(preset);
-        let budget = day(&choices, 0, 1).written / 2;
-        let kept = day(&choices, budget, 1).written;
+        let budget = day(&choices, 0, 10, 1).written / 2;
+        let kept = day(&choices, budget, 10, 1).written;
         if kept > budget + budget / 20 {
             return Err(format!("{preset} wrote {kept} bytes in a day of {budget}"));
         }
@@ -125,9 +124,8 @@ mod tests {
         a_day_keeps_its_budget().unwrap();
         for preset in ["sce", "larder", "flashcache"] {
             let choices = small_units(preset);
-            let free = day(&choices, 0, 2);
-            let half = day(&choices, free.written / 2, 2);
-            println!("{preset}: {free:?} {half:?}");
+            let free = day(&choices, 0, 10, 2);
+            let half = day(&choices, free.written / 2, 10, 2);
             assert!(half.written > free.written * 4 / 10, "{preset}: {free:?}, {half:?}");
         }
     }

@@ -36,6 +36,7 @@ mod timing;
 mod volume;
 mod warm_restart;
 mod warm_up;
+mod write_budget;
 
 use anyhow::{Result, bail};
 
@@ -56,6 +57,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("warm-up", warm_up::run),
     ("throughput", throughput::run),
     ("endurance", endurance::run),
+    ("write-budget", write_budget::run),
     ("journal", journal::run),
     ("heat", |o| Ok(heat::run(o)?.into())),
     ("warm-restart", warm_restart::run),
@@ -64,7 +66,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("replay", |o| Ok(replay::run(o)?.into())),
     ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "memory",
     "hit-path",
     "recorder",
@@ -74,6 +76,7 @@ const NAMES: [&str; 16] = [
     "warm-up",
     "throughput",
     "endurance",
+    "write-budget",
     "journal",
     "heat",
     "warm-restart",

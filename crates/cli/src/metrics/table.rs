@@ -162,6 +162,16 @@ const METRICS: &[(&str, Value, &str)] = &[
     ),
     ("larder_units", Gauge(|s| s.stats.units_total), "Units that fit on flash"),
     ("larder_units_used", Gauge(|s| s.stats.units_used), "Units on flash"),
+    (
+        "larder_flash_write_budget_bytes",
+        Gauge(|s| s.status.asked.flash_write_budget_bytes.unwrap_or(0)),
+        "Bytes that may be written to flash in a day, 0 without a budget",
+    ),
+    (
+        "larder_flash_write_forecast_bytes",
+        Gauge(|s| s.status.asked.flash_write_forecast_bytes.unwrap_or(0)),
+        "Bytes that are written to flash in a day, as since the start",
+    ),
     ("larder_units_pinned", Gauge(|s| s.stats.units_pinned), "Units on flash that are pinned"),
     (
         "larder_units_dirty",
