@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bound on the bytes that are written to flash in a day, so that it lasts as long as its owner planned.
 //!
-//! Bytes are granted at a constant rate. What was not used is kept for up to [`SLACK`], so that a burst need not wait, and what was
+//! Bytes are granted at a constant rate. What was not used is kept for 36 minutes, so that a burst need not wait, and what was
 //! written beyond it is paid back. Units are *admitted* while something is left. Flash *copies* of writes to what is cached continue into
 //! a debt of the same size, because a page that is not copied becomes invalid, and its unit was worth a slot. So in any day at most the
 //! budget and a twentieth of it are written, unless what must be written is more: records of a journal, and dirty data.
