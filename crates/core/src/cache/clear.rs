@@ -74,11 +74,7 @@ impl Current {
             return;
         }
         let units = self.cx.shape.units_in(&self.cx.origins.volumes.range(volume));
-        match self.get() {
-            Cache::Clean(clean) => clean.units.table.reopen(volume, &units),
-            Cache::WriteBack(cache) => cache.units.table.reopen(volume, &units),
-            Cache::PassThrough | Cache::Log(_) => {}
-        }
+        self.table().iter().for_each(|table| table.reopen(volume, &units));
         self.cx.rules_changed.set(&self.cx.exec);
     }
 

@@ -15,8 +15,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::Current;
 use super::units::table::Table;
-use super::{Cache, Current};
 use crate::context::Context;
 use crate::exec::{Nanos, SECOND};
 use crate::range_rules::RangeRules;
@@ -93,15 +93,6 @@ impl Current {
                 let Ok(_turn) = self.turn().await else { return };
                 let _ = self.warm_unit(unit, 0..shape.pages_of(unit)).await;
             }
-        }
-    }
-
-    /// The table of slots, if the cache has one.
-    fn table(&self) -> Option<Rc<Table>> {
-        match self.get() {
-            Cache::Clean(clean) => Some(Rc::clone(&clean.units.table)),
-            Cache::WriteBack(cache) => Some(Rc::clone(&cache.units.table)),
-            Cache::PassThrough | Cache::Log(_) => None,
         }
     }
 

@@ -40,7 +40,7 @@ use self::log::{LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
 use self::units::syncer;
-use self::units::table::Hold;
+use self::units::table::{Hold, Table};
 use self::units::unit_cache::UnitCache;
 use self::units::write_back::WriteBack;
 use crate::config::{CacheSpec, Contents, KindSpec, LogSpec};
@@ -97,6 +97,15 @@ impl Current {
         match &*self.cache.borrow() {
             Cache::Clean(clean) => Some(Rc::clone(clean)),
             _ => None,
+        }
+    }
+
+    /// The table of slots, if the cache has one.
+    pub(crate) fn table(&self) -> Option<Rc<Table>> {
+        match &*self.cache.borrow() {
+            Cache::Clean(clean) => Some(Rc::clone(&clean.units.table)),
+            Cache::WriteBack(cache) => Some(Rc::clone(&cache.units.table)),
+            Cache::PassThrough | Cache::Log(_) => None,
         }
     }
 
@@ -393,14 +402,10 @@ impl Current {
 
     /// Holds the volumes whose origin is overdue at the slots that they have, and no others.
     pub(crate) fn hold_overdue(&self, overdue: VolumeSet) {
+        let Some(table) = self.table() else { return };
         let grow = mutant::is_active("hung-volume-grows");
         for volume in 0..self.cx.origins.volumes.count() {
-            let holds = overdue.has(volume) && !grow;
-            match self.get() {
-                Cache::Clean(clean) => clean.units.table.hold(volume, Hold::Overdue, holds),
-                Cache::WriteBack(cache) => cache.units.table.hold(volume, Hold::Overdue, holds),
-                Cache::PassThrough | Cache::Log(_) => {}
-            }
+            table.hold(volume, Hold::Overdue, overdue.has(volume) && !grow);
         }
     }
 

@@ -109,8 +109,8 @@ impl CacheSpec {
         }
     }
 
-    /// Whether several volumes may share the cache. In a page log one origin that refuses pages would hold up all of them: its
-    /// tail passes only what is durable on the origin.
+    /// Whether it caches units, which several volumes may share, and which may be pinned and excluded. In a page log one origin that
+    /// refuses pages would hold up all volumes: its tail passes only what is durable on the origin.
     #[must_use]
     pub fn has_units(&self) -> bool {
         !matches!(self.kind, KindSpec::Log(_))

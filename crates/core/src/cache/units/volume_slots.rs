@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a table knows of volumes: their shares of its slots (`shares.rs`), and units that get no slot.
 //!
-//! Those are the units that a rule excludes (`kept.rs`), and the units of a *closed* volume: its origin cannot be flushed, or it left the cache. An operation in flight
-//! does not make a single page valid that has left. Slots are freed by the owner of the table, each when nothing pins it.
+//! Those are the units that a rule excludes (`range_rules.rs`), and the units of a *closed* volume: its origin cannot be flushed, or
+//! it left the cache. An operation in flight does not make a single page valid that has left. Slots are freed by the owner of the
+//! table, each when nothing pins it.
 
 use std::ops::Range;
 
@@ -73,7 +74,7 @@ impl Table {
             || entries.rules.excludes(self.shape.unit_offset(unit))
     }
 
-    /// The slots that hold such units.
+    /// The slots that hold units of closed volumes.
     pub(crate) fn closed_slots(&self) -> Vec<u32> {
         let entries = self.entries.borrow();
         let is_closed = |unit| entries.closed.iter().any(|units| units.contains(&unit));
