@@ -12,10 +12,11 @@ use larder_policy::write_budget::WriteBudget;
 use crate::buf::Buf;
 use crate::cache::in_flight::WritesInFlight;
 use crate::claims::Claims;
-use crate::config::{AdmissionChoice, Limits};
+use crate::config::{AdmissionChoice, Contents, Limits};
 use crate::event::Events;
 use crate::exec::{DevId, Exec, Nanos, SECOND, Signal};
-use crate::flash::InFlight;
+use crate::flash::{InFlight, Sums};
+use crate::format::FlashPlan;
 use crate::mutant;
 use crate::origins::Origins;
 use crate::out_of_use::Fence;
@@ -94,6 +95,12 @@ impl Context {
     /// Bytes of the shard's tier of RAM.
     pub(crate) fn ram_bytes(&self) -> u64 {
         self.limits.get().ram_bytes / u64::from(self.shape.shards)
+    }
+
+    /// The checksums of a device's cached data, if it has any.
+    pub(crate) fn sums(&self, plan: &FlashPlan, contents: Contents, warm: bool) -> Option<Sums> {
+        let bytes = self.limits.get().verify_bytes / u64::from(self.shape.shards);
+        Sums::of(plan, &self.shape, (contents, bytes, warm))
     }
 
     /// A request was taken; it is open until [`reply`](Self::reply).

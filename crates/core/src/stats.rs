@@ -44,6 +44,8 @@ pub struct Counters {
     pub flash_timeouts: u64,
     /// Errors of the origin.
     pub origin_errors: u64,
+    /// Pages read from flash that did not match their checksum.
+    pub damaged_pages: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -67,6 +69,7 @@ impl std::ops::AddAssign for Counters {
         self.flash_errors += other.flash_errors;
         self.flash_timeouts += other.flash_timeouts;
         self.origin_errors += other.origin_errors;
+        self.damaged_pages += other.damaged_pages;
     }
 }
 

@@ -358,6 +358,9 @@ pub struct Choices {
     pub dirty_log: bool,
     /// When write-back of units copies dirty ones to the origin, beside their eviction.
     pub sync: SyncerSettings,
+    /// Whether every page of a cache of units has a checksum on flash, which its reads are compared with. Page logs always
+    /// have them.
+    pub verify: bool,
 }
 
 impl Choices {

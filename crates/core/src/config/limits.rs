@@ -28,6 +28,8 @@ pub struct Limits {
     pub origin_patience: Nanos,
     /// Bytes of memory for copies of pages on flash, over all shards; 0: none. A page log has no such tier.
     pub ram_bytes: u64,
+    /// Bytes of memory for checksums of cached pages, over all shards, if they are verified.
+    pub verify_bytes: u64,
     /// Bytes that are written to flash in a day, over all shards; 0: as many as the load makes.
     pub flash_write_budget: u64,
     /// The time of day at moment 0 of the engine's clock, for updates at times of day.
@@ -49,6 +51,7 @@ impl Default for Limits {
             flash_error_window: 60 * SECOND,
             origin_patience: 5 * SECOND,
             ram_bytes: 0,
+            verify_bytes: 64 << 20,
             flash_write_budget: 0,
             time_of_day: 0,
             checkpoint: SECOND,

@@ -116,6 +116,7 @@ pub const PRESETS: &[Preset] = &[
             touch: None,
             dirty_log: true,
             sync: SyncerSettings::default(),
+            verify: false,
         },
     },
     Preset {
@@ -139,6 +140,7 @@ pub const PRESETS: &[Preset] = &[
             touch: None,
             dirty_log: true,
             sync: SyncerSettings::default(),
+            verify: false,
         },
     },
     Preset {
@@ -162,6 +164,7 @@ pub const PRESETS: &[Preset] = &[
             touch: None,
             dirty_log: true,
             sync: SyncerSettings::default(),
+            verify: false,
         },
     },
     Preset {
@@ -188,6 +191,7 @@ pub const PRESETS: &[Preset] = &[
             touch: None,
             dirty_log: true,
             sync: SyncerSettings::default(),
+            verify: false,
         },
     },
 ];
@@ -233,6 +237,7 @@ fn sce() -> Choices {
         touch: None,
         dirty_log: true,
         sync: SyncerSettings::NONE,
+        verify: false,
     }
 }
 
@@ -275,6 +280,7 @@ fn face(second_chance: bool) -> Choices {
         touch: None,
         dirty_log: true,
         sync: SyncerSettings::NONE,
+        verify: false,
     }
 }
 
@@ -294,6 +300,7 @@ fn periodic(write: WritePolicy) -> Choices {
         touch: None,
         dirty_log: true,
         sync: SyncerSettings::NONE,
+        verify: false,
     }
 }
 

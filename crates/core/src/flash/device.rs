@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 
 use larder_policy::balance::{Load, Meter};
@@ -15,6 +16,7 @@ use super::attached::Attached;
 use super::guards::{Guards, InFlight};
 use super::ram::Ram;
 use super::retries::Retries;
+use super::sums::Sums;
 use crate::buf::Buf;
 use crate::config::{Contents, Limits};
 use crate::event::{Event, Events};
@@ -70,6 +72,17 @@ pub(crate) enum FlashError {
     Failed(Errno, Option<Buf>),
     /// The time limit expired; the buffer stays with the operation.
     Overdue,
+    /// The device answered with other bytes than it was given, as far as that is known; with them.
+    Mismatch(Mismatch, Buf),
+}
+
+/// What it means that bytes do not match their checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    /// They are wrong.
+    Damage,
+    /// A change of them was in flight: they may be right.
+    Raced,
 }
 
 impl FlashError {
@@ -77,6 +90,7 @@ impl FlashError {
         match self {
             Self::Failed(errno, _) => *errno,
             Self::Overdue => Errno::ETIMEDOUT,
+            Self::Mismatch(..) => Errno::EIO,
         }
     }
 
@@ -85,6 +99,7 @@ impl FlashError {
         match self {
             Self::Failed(_, buf) => buf,
             Self::Overdue => None,
+            Self::Mismatch(_, buf) => Some(buf),
         }
     }
 }
@@ -104,7 +119,7 @@ struct Bounds {
 pub(crate) struct Flash {
     device: Rc<Attached>,
     pub(super) exec: Exec<InFlight>,
-    stats: Rc<Stats>,
+    pub(super) stats: Rc<Stats>,
     bounds: Bounds,
     pub(super) retries: Retries,
     owner: Weak<dyn Owner>,
@@ -112,7 +127,12 @@ pub(crate) struct Flash {
     meter: Option<RefCell<Meter>>,
     /// Copies of pages in memory.
     ram: Option<Ram>,
+    /// Checksums of cached data.
+    sums: Option<Sums>,
 }
+
+/// A verified operation. Boxed, so that others do not take its memory.
+type Verified<'a> = Pin<Box<dyn Future<Output = Result<Option<Buf>, FlashError>> + 'a>>;
 
 /// The start of an operation that is not measured.
 const UNMEASURED: Nanos = Nanos::MAX;
@@ -136,7 +156,7 @@ impl Flash {
         let device = Attached::new(dev, contents, events.clone());
         let (exec, stats) = (exec.clone(), Rc::clone(stats));
         let retries = Retries::default();
-        Self { device, exec, stats, bounds, retries, owner, meter: None, ram: None }
+        Self { device, exec, stats, bounds, retries, owner, meter: None, ram: None, sums: None }
     }
 
     /// The same device, whose reads of cached data are measured.
@@ -147,6 +167,16 @@ impl Flash {
     /// The same device, under a tier of RAM of so many bytes.
     pub(crate) fn under_ram(self, bytes: u64) -> Self {
         Self { ram: Ram::new(bytes), ..self }
+    }
+
+    /// The same device, whose cached data is verified.
+    pub(crate) fn verified_by(self, sums: Option<Sums>) -> Self {
+        Self { sums, ..self }
+    }
+
+    /// The checksums of its cached data.
+    pub(crate) fn sums(&self) -> Option<&Sums> {
+        self.sums.as_ref()
     }
 
     /// The tier of RAM.
@@ -175,12 +205,35 @@ impl Flash {
         self.device.health.usable()
     }
 
-    /// Starts an operation; the future returns its result.
+    /// An operation; the future returns its result. Cached data is verified if the device has checksums.
+    #[inline(always)] // as `plain`
+    pub(crate) fn io(
+        &self,
+        op: FlashOp,
+        guards: Guards,
+    ) -> impl Future<Output = Result<Option<Buf>, FlashError>> {
+        let concerns = op.role == Role::Data || op.kind == IoKind::Flush;
+        let started = match &self.sums {
+            Some(sums) if concerns => {
+                let verified: Verified<'_> = Box::pin(self.verified(sums, op, guards));
+                Err(verified)
+            }
+            _ => Ok(self.plain(op, guards)),
+        };
+        async move {
+            match started {
+                Ok(plain) => plain.await,
+                Err(verified) => verified.await,
+            }
+        }
+    }
+
+    /// Starts an operation that is not verified.
     ///
     /// Why no `async` function, and why always inline: the arguments and the future would be moved through every calling
     /// future of a hit; each move takes several nanoseconds (`larder bench hit-path`).
     #[inline(always)]
-    pub(crate) fn io(
+    pub(super) fn plain(
         &self,
         op: FlashOp,
         mut guards: Guards,

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | operations, their errors and time limits | `device.rs` |
 //! | a tier of RAM over it | `ram.rs` |
+//! | checksums of cached data (`--verify`); what is read is compared with them | `sums.rs`; `verified.rs` |
 //! | operations that are repeated while they fail; when | `retry.rs`; `retries.rs` |
 //! | guards that an operation holds until the device answers | `guards.rs` |
 //! | one attachment of a device, and its end | `attached.rs` |
@@ -17,9 +18,12 @@ mod health;
 mod ram;
 mod retries;
 mod retry;
+mod sums;
+mod verified;
 
 pub(crate) use self::attached::Attached;
-pub(crate) use self::device::{Flash, FlashError, FlashOp, Owner, Role};
+pub(crate) use self::device::{Flash, FlashError, FlashOp, Mismatch, Owner, Role};
 pub(crate) use self::guards::{Guards, InFlight, LateAnswer};
 pub(crate) use self::ram::Bringing;
 pub(crate) use self::retry::Unreadable;
+pub(crate) use self::sums::Sums;

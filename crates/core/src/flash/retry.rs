@@ -5,7 +5,7 @@
 //! attempts, not the attempts. Each wait is twice as long as the one before, up to an eighth of the whole time and half a
 //! second. That a device that may be dirty fails several times in a row is reported, and that it works again.
 
-use super::device::{Flash, FlashError, FlashOp, Role};
+use super::device::{Flash, FlashError, FlashOp, Mismatch, Role};
 use super::guards::Guards;
 use super::retries::Retries;
 use crate::bad_reads::BadReads;
@@ -16,18 +16,22 @@ use crate::exec::{IoKind, Nanos};
 use crate::request::Errno;
 
 /// Why data cannot be read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Unreadable {
     /// The device fails.
     Device(Errno),
     /// The device works, but not at this place.
     Place(Errno),
+    /// The bytes do not match their checksum.
+    Mismatch(Mismatch, Buf),
 }
 
 impl Unreadable {
     pub(crate) fn errno(self) -> Errno {
-        let (Self::Device(errno) | Self::Place(errno)) = self;
-        errno
+        match self {
+            Self::Device(errno) | Self::Place(errno) => errno,
+            Self::Mismatch(..) => Errno::EIO,
+        }
     }
 }
 
@@ -95,6 +99,9 @@ impl Flash {
             let op = FlashOp::whole(Role::Data, IoKind::Read, offset, buf);
             let errno = match self.io(op, guards()).await {
                 Ok(found) => return found.ok_or(Unreadable::Device(Errno::EIO)),
+                Err(FlashError::Mismatch(why, bytes)) => {
+                    return Err(Unreadable::Mismatch(why, bytes));
+                }
                 Err(error) => {
                     let errno = error.errno();
                     buf = error.into_buf().unwrap_or_else(|| Buf::with_len(len));

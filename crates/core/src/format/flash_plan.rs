@@ -17,6 +17,8 @@ pub struct FlashPlan {
     pub block_bytes: u32,
     /// The place of the metadata; `None` in a volatile cache.
     pub journal: Option<MetadataPlan>,
+    /// The place of the checksums of cached pages, if it has any.
+    pub sums: Option<SumsPlan>,
 }
 
 impl FlashPlan {
@@ -37,4 +39,13 @@ pub struct MetadataPlan {
     pub log_bytes: u64,
     /// Its optional content.
     pub keeps: Keeps,
+}
+
+/// The place of the checksums of all shards on a flash device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumsPlan {
+    /// Its first byte.
+    pub base: u64,
+    /// The volume that they belong to; a new one with every formatting.
+    pub volume: u64,
 }

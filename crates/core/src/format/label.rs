@@ -16,6 +16,8 @@
 //! Version 3 is version 1 for several volumes: the last 8 bytes of the block are the [`digest`] of their names and sizes
 //! (u64), in the order of their places.
 //!
+//! Version 4 is version 1 or 3 (the digest is then not 0) with a section of checksums, see `sums`.
+//!
 //! A volatile cache has no metadata section: its label only permits formatting the device again.
 
 use crate::checksum::crc32c;
@@ -38,8 +40,10 @@ const MAGIC: [u8; 8] = *b"LARDER\0\x01";
 pub const VERSION: u32 = 1;
 /// ... of that with page logs ...
 pub const VERSION_LOGS: u32 = 2;
-/// ... and of that of several volumes.
+/// ... of that of several volumes ...
 pub const VERSION_SHARED: u32 = 3;
+/// ... and of that with checksums of cached pages.
+pub const VERSION_SUMS: u32 = 4;
 const SECTIONS_AT: usize = 72;
 const DIGEST_AT: usize = LABEL_BYTES - 8;
 
@@ -105,6 +109,8 @@ pub enum SectionKind {
     Metadata,
     /// The slots of units.
     Slots,
+    /// The checksums of cached pages, see `sums`.
+    Sums,
     /// The page log of a shard, see `pagelog`.
     Log {
         /// Blocks of its ring.
@@ -192,6 +198,7 @@ impl Label {
         out.extend(MAGIC);
         let version = match self.log() {
             Some(_) => VERSION_LOGS,
+            None if self.section(SectionKind::Sums).is_some() => VERSION_SUMS,
             None if self.volumes != 0 => VERSION_SHARED,
             None => VERSION,
         };
@@ -209,6 +216,7 @@ impl Label {
             let (kind, log): (u32, [u32; 3]) = match section.kind {
                 SectionKind::Metadata => (1, [0; 3]),
                 SectionKind::Slots => (2, [0; 3]),
+                SectionKind::Sums => (4, [0; 3]),
                 SectionKind::Log { blocks, segment, batch_pages } => {
                     (3, [blocks, segment, batch_pages])
                 }
@@ -248,7 +256,7 @@ impl Label {
             return Found::Damaged;
         }
         match u32_at(bytes, 8) {
-            version @ (VERSION | VERSION_LOGS | VERSION_SHARED) => {
+            version @ (VERSION | VERSION_LOGS | VERSION_SHARED | VERSION_SUMS) => {
                 Self::decode(bytes, version).map_or(Found::Damaged, Found::Label)
             }
             version => Found::Unknown { version },
@@ -267,6 +275,7 @@ impl Label {
                     segment: u32_at(entry, 24),
                     batch_pages: u32_at(entry, 28),
                 },
+                4 if version == VERSION_SUMS => SectionKind::Sums,
                 _ => return None,
             };
             Some(Section { kind, offset: u64_at(entry, 4), bytes: u64_at(entry, 12) })
@@ -280,7 +289,10 @@ impl Label {
             log_bytes: u64_at(bytes, 48),
             keeps: Keeps { dirty: flags & 1 == 1, factors: flags & 2 == 2 },
             origin_bytes: u64_at(bytes, 64),
-            volumes: if version == VERSION_SHARED { u64_at(bytes, DIGEST_AT) } else { 0 },
+            volumes: match version {
+                VERSION_SHARED | VERSION_SUMS => u64_at(bytes, DIGEST_AT),
+                _ => 0,
+            },
             sections: table.chunks_exact(each).map(section).collect::<Option<_>>()?,
         })
     }
@@ -359,6 +371,18 @@ mod tests {
         let bytes = shared.encode();
         assert_eq!(u32_at(&bytes, 8), VERSION_SHARED);
         assert_eq!(Label::find(&bytes), Found::Label(shared));
+    }
+
+    #[test]
+    fn a_label_with_checksums_has_version_4() {
+        let sums = Section { kind: SectionKind::Sums, offset: 3 << 20, bytes: 1 << 20 };
+        for volumes in [0, 1 << 32] {
+            let mut label = Label { volumes, ..label() };
+            label.sections.insert(1, sums);
+            let bytes = label.encode();
+            assert_eq!(u32_at(&bytes, 8), VERSION_SUMS);
+            assert_eq!(Label::find(&bytes), Found::Label(label));
+        }
     }
 
     #[test]

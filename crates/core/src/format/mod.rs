@@ -6,6 +6,7 @@
 //! | label: owner of the device, and places of its sections | `label.rs` |
 //! | plan: all places, from choices and a size, or from a label | `plan.rs` |
 //! | places of a cache of units, also for the engine; of page logs | `units.rs`, `flash_plan.rs`; `logs.rs` |
+//! | checksums of cached pages | `sums.rs` |
 //! | sizes, and the errors for small devices | `room.rs` |
 //! | reading the metadata | `kept.rs` |
 //! | state record off the flash | `state.rs` |
@@ -19,13 +20,14 @@ mod logs;
 mod plan;
 mod room;
 mod state;
+pub mod sums;
 mod units;
 mod why;
 
 pub use self::admit::{
     Asked, AskedOrigin, Decision, Owner, Records, Vouched, Warm, Wishes, admit, owner,
 };
-pub use self::flash_plan::{FlashPlan, MetadataPlan};
+pub use self::flash_plan::{FlashPlan, MetadataPlan, SumsPlan};
 pub use self::kept::{Kept, LogsKept, Medium, Unreadable, look_at_journal, look_at_log};
 pub use self::label::{Keeps, LOG_PERIODIC};
 pub use self::logs::LogsPlan;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The places of a cache of units: metadata of all shards, and slots.
+//! The places of a cache of units: metadata of all shards, checksums, and slots.
 
-use super::flash_plan::{FlashPlan, MetadataPlan};
+use super::flash_plan::{FlashPlan, MetadataPlan, SumsPlan};
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
 use super::room::{DeviceSize, Frame, TooSmall};
+use super::sums;
 use crate::buf::PAGE;
 use crate::config::{Choices, Durability};
 use crate::exec::DevId;
@@ -24,6 +25,8 @@ pub struct UnitsPlan {
     pub block_bytes: u32,
     /// The metadata before the slots; `None` in a volatile cache.
     pub metadata: Option<Metadata>,
+    /// First byte of the checksums before the slots, if it has any.
+    pub sums_at: Option<u64>,
 }
 
 /// The metadata of all shards.
@@ -52,21 +55,27 @@ impl UnitsPlan {
         choices: &Choices,
         log_bytes: u64,
     ) -> Self {
-        let unit_bytes = shape.unit_bytes;
-        if choices.durability == Durability::Volatile {
-            return Self::volatile(frame, unit_bytes, slots, block_bytes);
-        }
-        let (at, keeps) = (frame.first, Keeps::of(choices));
-        let metadata = Metadata { at, shape, log_bytes, keeps, volumes: 0 };
-        let slots_at = (at + metadata.bytes(slots)).next_multiple_of(frame.grain);
-        Self { unit_bytes, slots, slots_at, block_bytes, metadata: Some(metadata) }
+        let (unit_bytes, keeps) = (shape.unit_bytes, Keeps::of(choices));
+        let metadata = (choices.durability != Durability::Volatile).then_some(Metadata {
+            at: frame.first,
+            shape,
+            log_bytes,
+            keeps,
+            volumes: 0,
+        });
+        let end = frame.first + metadata.map_or(0, |metadata| metadata.bytes(slots));
+        let sums_at = choices.verify.then(|| end.next_multiple_of(PAGE as u64));
+        let copies = sums::copies(choices.write.flash_owns());
+        let end = sums_at.map_or(end, |at| at + sums::total_bytes(&shape, slots, copies));
+        let slots_at = end.next_multiple_of(frame.grain);
+        Self { unit_bytes, slots, slots_at, block_bytes, metadata, sums_at }
     }
 
     /// The places of `slots` slots without metadata.
     #[must_use]
     pub fn volatile(frame: Frame, unit_bytes: u64, slots: u64, block_bytes: u32) -> Self {
         let slots_at = frame.first.next_multiple_of(frame.grain);
-        Self { unit_bytes, slots, slots_at, block_bytes, metadata: None }
+        Self { unit_bytes, slots, slots_at, block_bytes, metadata: None, sums_at: None }
     }
 
     /// The same for volumes of this digest.
@@ -120,17 +129,29 @@ impl UnitsPlan {
                 Some(valid.then_some(metadata)?)
             }
         };
-        let plan = Self { unit_bytes, slots, slots_at, block_bytes, metadata };
-        let first = metadata.map_or(slots_at, |metadata| metadata.at);
+        let sums = label.section(SectionKind::Sums);
+        let sums_fit = sums.is_none_or(|sums| {
+            // Only the metadata has the shape.
+            let needed = metadata.map_or(0, |Metadata { shape, keeps, .. }| {
+                sums::total_bytes(&shape, slots, sums::copies(keeps.dirty))
+            });
+            sums.offset.is_multiple_of(PAGE as u64) && needed <= sums.bytes
+        });
+        let sums_at = sums.map(|sums| sums.offset);
+        let plan = Self { unit_bytes, slots, slots_at, block_bytes, metadata, sums_at };
+        let first = metadata.map(|metadata| metadata.at).or(sums_at).unwrap_or(slots_at);
+        let fits = fits && sums_fit;
         (fits && first >= LABELS_END && first <= slots_at).then_some(plan)
     }
 
     pub(super) fn label(&self, volume: u64) -> Label {
-        let &Self { unit_bytes, slots, slots_at, metadata, .. } = self;
+        let &Self { unit_bytes, slots, slots_at, metadata, sums_at, .. } = self;
         let section = |kind, offset, bytes| Section { kind, offset, bytes };
         let own = section(SectionKind::Slots, slots_at, slots * unit_bytes);
-        let metadata_at =
-            |m: Metadata| section(SectionKind::Metadata, m.at, slots_at.saturating_sub(m.at));
+        let before = |kind, at, end: u64| section(kind, at, end.saturating_sub(at));
+        let sums = sums_at.map(|at| before(SectionKind::Sums, at, slots_at));
+        let metadata_end = sums_at.unwrap_or(slots_at);
+        let metadata_at = |m: Metadata| before(SectionKind::Metadata, m.at, metadata_end);
         Label {
             volume,
             unit_bytes,
@@ -140,7 +161,7 @@ impl UnitsPlan {
             keeps: metadata.map(|m| m.keeps).unwrap_or_default(),
             origin_bytes: metadata.map_or(0, |m| m.shape.origin_bytes),
             volumes: metadata.map_or(0, |m| m.volumes),
-            sections: metadata.map(metadata_at).into_iter().chain([own]).collect(),
+            sections: metadata.map(metadata_at).into_iter().chain(sums).chain([own]).collect(),
         }
     }
 
@@ -163,8 +184,9 @@ impl UnitsPlan {
             let Metadata { at, log_bytes, keeps, .. } = m;
             MetadataPlan { base: at, volume, log_bytes, keeps }
         });
+        let sums = self.sums_at.map(|base| SumsPlan { base, volume });
         let &Self { slots, slots_at, block_bytes, .. } = self;
-        FlashPlan { dev, base: slots_at, slots, block_bytes, journal }
+        FlashPlan { dev, base: slots_at, slots, block_bytes, journal, sums }
     }
 
     /// The place of a shard's metadata.

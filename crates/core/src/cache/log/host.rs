@@ -83,6 +83,8 @@ impl ShardHost {
         match self.flash.io(op, guards).await {
             Ok(buf) => Ok(buf),
             Err(FlashError::Failed(errno, _)) => Err(errno),
+            // Only slots of units have checksums of their own; a log verifies its pages.
+            Err(FlashError::Mismatch(..)) => Err(Errno::EIO),
             Err(FlashError::Overdue) if kind == IoKind::Read => Err(Errno::ETIMEDOUT),
             Err(FlashError::Overdue) => {
                 // The write is still in flight: it could overwrite the next one.

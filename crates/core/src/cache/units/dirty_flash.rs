@@ -9,6 +9,7 @@
 //! Why written again, although the bytes match: the device may return them from a cache that it will not write.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::rc::Rc;
 
 use super::flash_writes::{Covers, FlashWrites, Key, sums_of, sums_of_zeroes};
@@ -17,10 +18,10 @@ use super::unit_cache::offset_of;
 use crate::buf::{Buf, PAGE};
 use crate::context::Context;
 use crate::exec::{IoKind, WaitList, each};
-use crate::flash::{Flash, FlashOp, Guards, Role, Unreadable};
+use crate::flash::{Flash, FlashOp, Guards, Mismatch, Role, Unreadable};
 use crate::format::FlashPlan;
 use crate::mutant;
-use crate::pages::touched;
+use crate::pages::{Pages, touched};
 use crate::request::Errno;
 
 /// Pages that are verified at the same time.
@@ -74,13 +75,22 @@ impl DirtyFlash {
                 return Err(Errno::EIO);
             }
             let watch = self.writes.watch(pin.slot(), (within, len));
-            let buf = self.read_once(pin, (within, len)).await.map_err(Unreadable::errno)?;
+            let (buf, damaged) = match self.read_once(pin, (within, len)).await {
+                Ok(buf) => (buf, false),
+                Err(Unreadable::Mismatch(Mismatch::Damage, buf)) => (buf, true),
+                Err(Unreadable::Mismatch(Mismatch::Raced, _)) => {
+                    // A change of the pages holds them until it ends.
+                    drop(self.writes.hold(pin.slot(), touched(within, len)).await);
+                    continue;
+                }
+                Err(error) => return Err(error.errno()),
+            };
             if !self.writes.is_current(watch) {
                 continue;
             }
             let wrong = self.writes.mismatches(pin.slot(), within, &buf);
             if wrong.is_empty() {
-                return Ok(buf);
+                return if damaged { Err(Errno::EIO) } else { Ok(buf) };
             }
             for page in wrong {
                 self.verify(&(pin.slot(), page)).await?;
@@ -108,12 +118,64 @@ impl DirtyFlash {
         self.make_room().await?;
         let sums = buf.as_ref().map_or_else(|| sums_of_zeroes(len), |bytes| sums_of(bytes));
         let held = self.writes.hold(pin.slot(), touched(within, len)).await;
-        let op =
-            FlashOp { role: Role::Data, kind, offset: self.offset(&pin, within), len, buf, at: 0 };
+        let (offset, role) = (self.offset(&pin, within), Role::Data);
+        let op = FlashOp { role, kind, offset, len, buf, at: 0 };
+        let op = self.whole_pages(&pin, within, op).await?;
         let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
         let result = self.flash.insist(op, guards).await;
         held.written(within, &sums, result.is_ok());
         result.map(drop).map_err(|error| error.errno())
+    }
+
+    /// The same change as a write of whole pages, if the device has checksums. The caller holds the pages.
+    ///
+    /// # Errors
+    /// If the rest of a page that is changed in part cannot be read.
+    async fn whole_pages(&self, pin: &SlotPin, within: u64, op: FlashOp) -> Result<FlashOp, Errno> {
+        let (page, pages) = (PAGE as u64, touched(within, op.len));
+        let whole = within.is_multiple_of(page) && op.len.is_multiple_of(page);
+        if whole || self.flash.sums().is_none() {
+            return Ok(op);
+        }
+        let start = u64::from(pages.start) * page;
+        let mut bytes = Buf::zeroed(pages.len() * PAGE);
+        for edge in [pages.start, pages.end - 1] {
+            let at = u64::from(edge) * page;
+            let read = self.read_once(pin, (at, page)).await.map_err(Unreadable::errno)?;
+            bytes[(at - start) as usize..][..PAGE].copy_from_slice(&read);
+        }
+        let changed = &mut bytes[(within - start) as usize..][..op.len as usize];
+        match &op.buf {
+            Some(new) => changed.copy_from_slice(&new[..op.len as usize]),
+            None => changed.fill(0),
+        }
+        let kind = IoKind::Write { fua: false };
+        Ok(FlashOp::whole(op.role, kind, self.offset(pin, start), bytes))
+    }
+
+    /// Writes pages again that were damaged, with what `read` returns of them, and returns that. No change of them runs
+    /// meanwhile; `None` if one made them dirty before.
+    pub(super) async fn repair(
+        &self,
+        pin: SlotPin,
+        pages: &Pages,
+        is_clean: impl Fn() -> bool,
+        read: impl Future<Output = Result<Buf, Errno>>,
+    ) -> Option<Result<Buf, Errno>> {
+        let _held = self.writes.hold(pin.slot(), pages.clone()).await;
+        if !is_clean() {
+            return None;
+        }
+        let bytes = match read.await {
+            Ok(bytes) => bytes,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let offset = self.offset(&pin, u64::from(pages.start) * PAGE as u64);
+        let kind = IoKind::Write { fua: false };
+        let op = FlashOp::whole(Role::Data, kind, offset, Buf::copy_of(&bytes));
+        let guards = Guards { pin: Some(pin), ..Guards::default() };
+        let _ = self.flash.io(op, guards).await;
+        Some(Ok(bytes))
     }
 
     /// Flushes flash if the record is full. One write does so, the others wait for its result.
@@ -204,7 +266,8 @@ impl DirtyFlash {
         let mut bytes = match self.read_once(&pin, (within, PAGE as u64)).await {
             Ok(bytes) => bytes,
             Err(Unreadable::Device(errno)) => return Err(errno),
-            Err(Unreadable::Place(_)) => {
+            Err(Unreadable::Mismatch(_, bytes)) if held.knows_all() => bytes,
+            Err(Unreadable::Place(_) | Unreadable::Mismatch(..)) => {
                 held.unreadable();
                 return Ok(());
             }

@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::pages::{Pages, Regions};
+use crate::pages::{Pages, REGIONS, Regions};
 use crate::shape::Shape;
 
 /// Memory of a dirty slot, with its entries in the queues of the syncer and the journal.
@@ -76,6 +76,15 @@ impl DirtyMap {
     /// At most `most` slots with dirty regions, from `slot` on.
     pub(crate) fn slots_from(&self, slot: u32, most: usize) -> Vec<u32> {
         self.slots.borrow().range(slot..).take(most).map(|(slot, _)| *slot).collect()
+    }
+
+    /// Calls `see` with every slot that has dirty regions, and the pages of each run of them.
+    pub(crate) fn each_dirty(&self, mut see: impl FnMut(u32, Pages)) {
+        for (slot, Dirty { mask, .. }) in &*self.slots.borrow() {
+            for region in (0..REGIONS).filter(|region| mask >> region & 1 == 1) {
+                see(*slot, self.regions.pages(region..region + 1));
+            }
+        }
     }
 
     /// How many slots have dirty regions.

@@ -389,6 +389,12 @@ impl Held<'_> {
         again && known & !lost != 0
     }
 
+    /// Whether the checksums of all sectors of the held page are known.
+    pub(super) fn knows_all(&self) -> bool {
+        let state = self.writes.state.borrow();
+        state.pages.get(&(self.slot, self.pages.start)).is_some_and(|page| page.known == u8::MAX)
+    }
+
     /// The held page cannot be read.
     pub(super) fn unreadable(&self) {
         let mut state = self.writes.state.borrow_mut();

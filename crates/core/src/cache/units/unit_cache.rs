@@ -124,8 +124,15 @@ impl<J: Journal> UnitCache<J> {
         self.journal.as_ref().is_none_or(|journal| journal.is_settled())
     }
 
-    /// Offsets and lengths of flash operations are multiples of this many bytes.
+    /// Offsets and lengths of operations on cached data are multiples of this many bytes: blocks of the device, or whole pages
+    /// if they are verified.
     pub(crate) fn block_bytes(&self) -> u64 {
+        let verified = if self.flash.sums().is_some() { PAGE as u64 } else { 0 };
+        self.device_block_bytes().max(verified)
+    }
+
+    /// Bytes of a block of the device.
+    pub(super) fn device_block_bytes(&self) -> u64 {
         u64::from(self.plan.block_bytes)
     }
 

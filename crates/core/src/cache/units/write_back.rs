@@ -39,8 +39,9 @@ use super::sync_task::SyncTask;
 use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
-use crate::buf::Buf;
+use crate::buf::{Buf, PAGE};
 use crate::cache::detaching::Step;
+use crate::cache::pass_through;
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
 use crate::exec::{IoKind, Nanos, SECOND};
@@ -104,7 +105,12 @@ impl WriteBack {
         cx.population.attached(table.slots(), &cx.shape);
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Dirty, owner);
         let flash = flash.patient(cx.limits.get().flash_dead_after);
-        let flash = Rc::new(flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes()));
+        let flash = flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes());
+        let sums = cx.sums(&plan, Contents::Dirty, recovered.is_some());
+        if let Some(sums) = &sums {
+            dirty.each_dirty(|slot, pages| sums.unsure_in(slot, pages));
+        }
+        let flash = Rc::new(flash.verified_by(sums));
         let slots = Rc::new(DirtyFlash::new(cx, &table, &flash, plan));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
@@ -166,6 +172,9 @@ impl WriteBack {
                         read.map_or_else(|e| (Err(e), None), |d| (Ok(()), Some(d)));
                     return cx.reply(tag, result, data, true);
                 }
+                Err(_) if units.flash.sums().is_some() => {
+                    return Box::pin(self.read_damaged(tag, &place, pass)).await;
+                }
                 Ok(data) => buf = Some(data),
                 Err(back) => buf = back,
             }
@@ -183,6 +192,32 @@ impl WriteBack {
         let blocks = self.slots.read(&pin, (start, end - start)).await?;
         let skip = (place.within - start) as usize;
         Ok(Buf::copy_of(&blocks[skip..skip + place.len as usize]))
+    }
+
+    /// Reads clean pages from the origin that flash could not return as they were, and writes them to flash again.
+    async fn read_damaged(&self, tag: Tag, place: &Place, pass: Pass) {
+        let (cx, page) = (&self.units.cx, PAGE as u64);
+        let Some(pin) = self.units.table.resident(place.unit) else {
+            return pass_through::read_origin(cx, tag, place, None).await;
+        };
+        let start = u64::from(place.pages.start) * page;
+        let offset = cx.shape.unit_offset(place.unit) + start;
+        let room = place.pages.len() as u64 * page;
+        let len = room.min(cx.shape.origin_bytes - offset);
+        let read = async {
+            let mut bytes = Buf::with_len(room as usize);
+            bytes[len as usize..].fill(0);
+            cx.origins.read(Use::Client, offset, len, bytes).await
+        };
+        let is_clean = || !self.is_dirty(place);
+        let skip = (place.within - start) as usize;
+        let read = match self.slots.repair(pin, &place.pages, is_clean, read).await {
+            Some(read) => read.map(|bytes| Buf::copy_of(&bytes[skip..][..place.len as usize])),
+            None => self.read_dirty(place).await,
+        };
+        let (result, data) = read.map_or_else(|e| (Err(e), None), |d| (Ok(()), Some(d)));
+        cx.reply(tag, result, data, false);
+        drop(pass);
     }
 
     /// Whether flash holds dirty data of these pages.
@@ -257,7 +292,7 @@ impl WriteBack {
         kind: IoKind,
         buf: Option<Buf>,
     ) -> Result<(), Errno> {
-        let block = self.units.block_bytes();
+        let block = self.units.device_block_bytes();
         if !place.within.is_multiple_of(block) || !place.len.is_multiple_of(block) {
             return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
