@@ -12,7 +12,7 @@ use larder_policy::write_budget::WriteBudget;
 use crate::buf::Buf;
 use crate::cache::in_flight::WritesInFlight;
 use crate::claims::Claims;
-use crate::config::{AdmissionChoice, Contents, Limits};
+use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
 use crate::exec::{DevId, Exec, Nanos, SECOND, Signal};
 use crate::flash::{InFlight, Sums};
@@ -98,9 +98,9 @@ impl Context {
     }
 
     /// The checksums of a device's cached data, if it has any.
-    pub(crate) fn sums(&self, plan: &FlashPlan, contents: Contents, warm: bool) -> Option<Sums> {
+    pub(crate) fn sums(&self, plan: &FlashPlan, warm: bool) -> Option<Sums> {
         let bytes = self.limits.get().verify_bytes / u64::from(self.shape.shards);
-        Sums::of(plan, &self.shape, (contents, bytes, warm))
+        Sums::of(plan, &self.shape, (bytes, warm))
     }
 
     /// A request was taken; it is open until [`reply`](Self::reply).

@@ -29,7 +29,14 @@ fn memory(choices: Choices) -> Memory {
     let origin = (0..UNITS).flat_map(|number| vec![number as u8; unit as usize]).collect();
     let shape = Shape::new(UNITS * unit, unit, 1);
     let memory = Memory::new(shape, choices, origin, vec![0; (SLOTS * unit) as usize]);
-    let plan = FlashPlan { dev: FLASH, base: 0, slots: SLOTS, block_bytes: 512, journal: None, sums: None };
+    let plan = FlashPlan {
+        dev: FLASH,
+        base: 0,
+        slots: SLOTS,
+        block_bytes: 512,
+        journal: None,
+        sums: None,
+    };
     memory.shard.attach(plan, None);
     memory
 }

@@ -33,7 +33,14 @@ impl Rig {
         let spec = CacheSpec::try_from(choices).expect("a preset is lawful");
         let shape = Shape::new(UNITS * UNIT, UNIT, 1);
         let shard = Shard::new(shape, &spec, Limits::default(), ORIGIN);
-        let plan = FlashPlan { dev: DevId(1), base: 0, slots, block_bytes: 512, journal: None, sums: None };
+        let plan = FlashPlan {
+            dev: DevId(1),
+            base: 0,
+            slots,
+            block_bytes: 512,
+            journal: None,
+            sums: None,
+        };
         shard.attach(plan, None);
         Self { shard, now: 0, in_flight: Vec::new(), origin_reads: Vec::new(), hit: None }
     }

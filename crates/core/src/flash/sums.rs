@@ -28,10 +28,9 @@ use slab::Slab;
 
 use super::guards::LateAnswer;
 use crate::buf::{Buf, PAGE};
-use crate::config::Contents;
 use crate::exec::WaitList;
 use crate::format::FlashPlan;
-use crate::format::sums::{EACH, NONE, SumsArea, sum_of};
+use crate::format::sums::{EACH, IN_SECTOR, NONE, SECTORS, SumsArea, sum_of};
 use crate::mutant;
 use crate::shape::Shape;
 
@@ -92,6 +91,15 @@ pub(super) enum Found {
     Wrong,
 }
 
+/// A block that is being loaded.
+pub(super) struct Loading {
+    sums: Box<[u32]>,
+    /// The version of each sector that was found.
+    found: [Option<u32>; SECTORS],
+    /// The version of the block; of several after a restart.
+    newest: u32,
+}
+
 /// A block, ready to be written.
 pub(super) struct Writing {
     pub(super) copies: Vec<(u64, Buf)>,
@@ -116,6 +124,27 @@ pub(super) struct Pinned<'a> {
     blocks: Vec<u32>,
 }
 
+impl Loading {
+    /// Takes from a copy what is newer than what was found before. Returns whether all is found.
+    pub(super) fn take(&mut self, area: &SumsArea, at: u64, bytes: &[u8]) -> bool {
+        for sector in 0..SECTORS {
+            let Some((version, sums)) = area.decode(bytes, (at, sector)) else { continue };
+            let accepted = version == self.newest || self.newest == UNKNOWN;
+            if accepted && self.found[sector].is_none_or(|found| found < version) {
+                self.found[sector] = Some(version);
+                let own = self.sums[sector * IN_SECTOR..].iter_mut();
+                own.zip(sums).for_each(|(own, sum)| *own = sum);
+            }
+        }
+        self.newest != UNKNOWN && self.found.iter().all(Option::is_some)
+    }
+
+    /// Whether anything was found.
+    pub(super) fn has_any(&self) -> bool {
+        self.found.iter().any(Option::is_some)
+    }
+}
+
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
@@ -126,9 +155,9 @@ impl Sums {
     pub(crate) fn of(
         plan: &FlashPlan,
         shape: &Shape,
-        (contents, most_bytes, recovered): (Contents, u64, bool),
+        (most_bytes, recovered): (u64, bool),
     ) -> Option<Self> {
-        let area = SumsArea::of(plan, shape, contents)?;
+        let area = SumsArea::of(plan, shape)?;
         let version = if recovered { UNKNOWN } else { BLANK };
         let state = State { versions: vec![version; area.blocks as usize], ..State::default() };
         Some(Self {
@@ -192,15 +221,11 @@ impl Sums {
         self.state.borrow().versions[block as usize] == BLANK
     }
 
-    /// Whether this is the newest version of a block.
-    pub(super) fn is_newest(&self, block: u32, version: u32) -> bool {
-        self.state.borrow().versions[block as usize] == version
-            || mutant::is_active("older-sums-accepted")
-    }
-
-    /// Whether any version of a block may be the newest.
-    pub(super) fn accepts_any(&self, block: u32) -> bool {
-        self.state.borrow().versions[block as usize] == UNKNOWN
+    /// What was read of a block's copies so far is nothing.
+    pub(super) fn loading(&self, block: u32) -> Loading {
+        let sums = vec![NONE; EACH as usize].into_boxed_slice();
+        let version = self.state.borrow().versions[block as usize];
+        Loading { sums, found: [None; SECTORS], newest: version }
     }
 
     /// Makes room for a block, by evicting one that is not in use.
@@ -224,17 +249,16 @@ impl Sums {
         Room::Enough
     }
 
-    /// A block was loaded: its checksums and version, or none that can be used.
-    pub(super) fn loaded(&self, block: u32, found: Option<(Box<[u32]>, u32)>) {
+    /// A block was loaded. If its sectors have several versions, or some are missing, it must be written again.
+    pub(super) fn loaded(&self, block: u32, Loading { sums, found, newest }: Loading) {
         let mut state = self.state.borrow_mut();
-        let (sums, version) = match found {
-            Some((sums, version)) => (sums, Some(version)),
-            None => (vec![NONE; EACH as usize].into_boxed_slice(), None),
-        };
+        let version = if newest == UNKNOWN { found.iter().flatten().max().copied() } else { None };
         if let Some(version) = version {
             state.versions[block as usize] = version;
         }
-        let loaded = Block { sums, changed: false, writing: false, pins: 0, used: true, late: None };
+        let whole = found.iter().all(|version| *version == found[0]);
+        let changed = !whole;
+        let loaded = Block { sums, changed, writing: false, pins: 0, used: true, late: None };
         state.blocks.insert(block, loaded);
         state.order.push_back(block);
     }
@@ -309,7 +333,7 @@ impl Sums {
         (found.changed, found.writing) = (false, true);
         let version = match before {
             UNKNOWN | BLANK => 1,
-            before => before % (UNKNOWN - 1) + 1,
+            before => before % (UNKNOWN - 1) + 1, // never one of these two
         };
         let places = self.area.places_of(block);
         let encoded = places.map(|at| (at, self.area.encode(&found.sums, at, version)));

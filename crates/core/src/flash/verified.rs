@@ -9,7 +9,7 @@
 
 use super::device::{Flash, FlashError, FlashOp, Mismatch, Role};
 use super::guards::{Guards, LateAnswer};
-use super::sums::{Found, Pinned, Reading, Room, Sums};
+use super::sums::{Found, Loading, Pinned, Reading, Room, Sums};
 use crate::buf::{Buf, PAGE};
 use crate::config::Contents;
 use crate::exec::{IoKind, each};
@@ -72,7 +72,7 @@ impl Flash {
         if wrong == 0 {
             return None;
         }
-        if reading.raced() {
+        if reading.raced() && !mutant::is_active("race-counts-as-damage") {
             return Some(Mismatch::Raced);
         }
         self.stats.add(|c| c.damaged_pages += wrong);
@@ -146,47 +146,38 @@ impl Flash {
         while let Room::Write(victim) = sums.make_room() {
             self.write_block(sums, victim).await?;
         }
-        let found = match sums.is_blank(block) {
-            true => None,
-            false => self.read_block(sums, block).await?,
-        };
-        sums.loaded(block, found);
+        let mut loading = sums.loading(block);
+        if !sums.is_blank(block) {
+            self.read_block(sums, block, &mut loading).await?;
+        }
+        sums.loaded(block, loading);
         Ok(())
     }
 
-    /// Reads the newest version of a block from whichever copy has it; `None` if no copy does.
+    /// Reads the copies of a block until all of its newest version is found, or there are no more.
     async fn read_block(
         &self,
         sums: &Sums,
         block: u32,
-    ) -> Result<Option<(Box<[u32]>, u32)>, FlashError> {
+        loading: &mut Loading,
+    ) -> Result<(), FlashError> {
         let mut failures = 0;
         loop {
-            let (mut best, mut failed) = (None::<(Box<[u32]>, u32)>, None);
+            let mut failed = None;
             for at in sums.area.places_of(block) {
-                let op =
-                    FlashOp::whole(Role::Metadata, IoKind::Read, at, Buf::with_len(PAGE));
+                let op = FlashOp::whole(Role::Metadata, IoKind::Read, at, Buf::with_len(PAGE));
                 match self.plain(op, Guards::default()).await {
-                    Ok(bytes) => {
-                        let found = bytes.and_then(|bytes| sums.area.decode(&bytes, at));
-                        let Some(found) = found else { continue };
-                        if sums.is_newest(block, found.1) {
-                            return Ok(Some(found));
-                        }
-                        let newer = best.as_ref().is_none_or(|best| best.1 < found.1);
-                        if sums.accepts_any(block) && newer {
-                            best = Some(found);
-                        }
-                    }
+                    Ok(Some(bytes)) if loading.take(&sums.area, at, &bytes) => return Ok(()),
+                    Ok(_) => {}
                     Err(error) => failed = Some(error),
                 }
             }
             failures += 1;
             match failed {
-                Some(_) if best.is_some() => return Ok(best),
+                None => return Ok(()),
+                Some(_) if loading.has_any() => return Ok(()),
                 Some(error) if self.closed() || self.gives_up(failures) => return Err(error),
                 Some(_) => self.rest(failures).await,
-                None => return Ok(best),
             }
         }
     }
@@ -213,8 +204,7 @@ impl Flash {
         for (at, bytes) in std::mem::take(&mut writing.copies) {
             let answer = LateAnswer::default();
             let guards = || Guards { answer: Some(answer.clone()), ..Guards::default() };
-            let op =
-                FlashOp::whole(Role::Metadata, IoKind::Write { fua: false }, at, bytes);
+            let op = FlashOp::whole(Role::Metadata, IoKind::Write { fua: false }, at, bytes);
             if let Err(error) = self.insist(op, guards).await {
                 overdue = matches!(error, FlashError::Overdue).then_some(answer);
                 result = Err(error);

@@ -48,4 +48,6 @@ pub struct SumsPlan {
     pub base: u64,
     /// The volume that they belong to; a new one with every formatting.
     pub volume: u64,
+    /// Copies of each block of them.
+    pub copies: u32,
 }

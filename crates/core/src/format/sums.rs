@@ -2,26 +2,28 @@
 //! The place and the form of checksums on a flash device.
 //!
 //! The areas of all shards lie one after the other, before the slots. An area has one or two copies of its blocks; a block has
-//! the checksums of [`EACH`] neighbouring pages of the shard's slots.
+//! the checksums of [`EACH`] neighbouring pages of the shard's slots. It is 8 sectors, each of which proves itself, so that a
+//! write of it that is torn leaves each sector as it was or as it became.
 //!
-//! A block, little-endian: magic, CRC-32C of the block with this field zero (u32), volume id (u64), first byte of this copy on
-//! the device (u64), version (u32), zero (u32); then the checksums (u32 each). A checksum is the CRC-32C of the page; 1 stands
-//! for a CRC of 0, and 0 for a page without a checksum.
+//! A sector, little-endian: CRC-32C of the sector with this field zero (u32), version (u32), volume id plus the sector's first
+//! byte on the device (u64, modulo 2 to the power of 64); then the checksums of 124 pages (u32 each). A checksum is the CRC-32C of
+//! the page; 1 stands for a CRC of 0, and 0 for a page without a checksum.
 
 use std::ops::Range;
 
 use super::flash_plan::FlashPlan;
-use crate::buf::{Buf, PAGE};
+use crate::buf::{Buf, PAGE, SECTOR};
 use crate::bytes::{u32_at, u64_at};
 use crate::checksum::crc32c;
-use crate::config::Contents;
-use crate::mutant;
 use crate::shape::Shape;
 
-const MAGIC: [u8; 4] = *b"LSum";
-const HEADER: usize = 32;
+const HEADER: usize = 16;
+/// Checksums of a sector.
+pub const IN_SECTOR: usize = (SECTOR - HEADER) / 4;
+/// Sectors of a block.
+pub const SECTORS: usize = PAGE / SECTOR;
 /// Checksums of a block.
-pub const EACH: u64 = ((PAGE - HEADER) / 4) as u64;
+pub const EACH: u64 = (SECTORS * IN_SECTOR) as u64;
 /// A page without a checksum.
 pub const NONE: u32 = 0;
 
@@ -51,9 +53,9 @@ pub struct SumsArea {
 impl SumsArea {
     /// The area of the shard of this shape, if the device has checksums.
     #[must_use]
-    pub(crate) fn of(plan: &FlashPlan, shape: &Shape, contents: Contents) -> Option<Self> {
+    pub(crate) fn of(plan: &FlashPlan, shape: &Shape) -> Option<Self> {
         let sums = plan.sums?;
-        let copies = copies(contents == Contents::Dirty);
+        let copies = sums.copies;
         let (slots_at, volume) = (plan.base, sums.volume);
         let (blocks, each) = (blocks(shape, plan.slots), bytes_each(shape, plan.slots, copies));
         let at = sums.base + u64::from(shape.shard) * each;
@@ -92,34 +94,45 @@ impl SumsArea {
         })
     }
 
+    /// Where a copy lies.
+    #[must_use]
+    pub fn copy(&self, copy: u32) -> Option<Range<u64>> {
+        let bytes = u64::from(self.blocks) * PAGE as u64;
+        let at = self.at + u64::from(copy) * bytes;
+        (copy < self.copies).then_some(at..at + bytes)
+    }
+
     /// The copy of a block at this place.
     #[must_use]
     pub fn encode(&self, sums: &[u32], at: u64, version: u32) -> Buf {
         let mut bytes = Buf::zeroed(PAGE);
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[8..16].copy_from_slice(&self.volume.to_le_bytes());
-        bytes[16..24].copy_from_slice(&at.to_le_bytes());
-        bytes[24..28].copy_from_slice(&version.to_le_bytes());
-        for (to, sum) in bytes[HEADER..].chunks_exact_mut(4).zip(sums) {
-            to.copy_from_slice(&sum.to_le_bytes());
+        let places = (at..).step_by(SECTOR);
+        let own = bytes.chunks_exact_mut(SECTOR).zip(sums.chunks(IN_SECTOR)).zip(places);
+        for ((sector, sums), at) in own {
+            sector[4..8].copy_from_slice(&version.to_le_bytes());
+            sector[8..16].copy_from_slice(&self.volume.wrapping_add(at).to_le_bytes());
+            for (to, sum) in sector[HEADER..].chunks_exact_mut(4).zip(sums) {
+                to.copy_from_slice(&sum.to_le_bytes());
+            }
+            let crc = crc32c(sector);
+            sector[..4].copy_from_slice(&crc.to_le_bytes());
         }
-        let crc = crc32c(&bytes);
-        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    /// The checksums and the version of the copy at this place; `None` if these bytes are not that copy.
-    #[must_use]
-    pub fn decode(&self, bytes: &[u8], at: u64) -> Option<(Box<[u32]>, u32)> {
-        let mut zeroed = bytes.get(..PAGE)?.to_vec();
-        zeroed[4..8].fill(0);
-        let own = bytes[..4] == MAGIC
-            && u32_at(bytes, 4)? == crc32c(&zeroed)
-            && u64_at(bytes, 8)? == self.volume
-            && u64_at(bytes, 16)? == at
-            || mutant::is_active("sums-unchecked");
-        let sums = bytes[HEADER..PAGE].chunks_exact(4).map(|sum| u32_at(sum, 0));
-        own.then(|| Some((sums.collect::<Option<_>>()?, u32_at(bytes, 24)?))).flatten()
+    /// The version of a sector of the copy at this place, and its checksums; `None` if these bytes are not that sector.
+    pub fn decode<'a>(
+        &self,
+        bytes: &'a [u8],
+        (at, sector): (u64, usize),
+    ) -> Option<(u32, impl Iterator<Item = u32> + use<'a>)> {
+        let bytes = bytes.get(sector * SECTOR..(sector + 1) * SECTOR)?;
+        let mut zeroed = [0; SECTOR];
+        zeroed[4..].copy_from_slice(&bytes[4..]);
+        let identity = self.volume.wrapping_add(at + (sector * SECTOR) as u64);
+        let own = u32_at(bytes, 0)? == crc32c(&zeroed) && u64_at(bytes, 8)? == identity;
+        let sums = bytes[HEADER..].chunks_exact(4).map(|sum| u32_at(sum, 0).unwrap_or(NONE));
+        own.then_some((u32_at(bytes, 4)?, sums))
     }
 }
 
@@ -151,7 +164,7 @@ mod tests {
     use crate::format::SumsPlan;
 
     fn area(shard: u32) -> SumsArea {
-        let sums = Some(SumsPlan { base: 8192, volume: 7 });
+        let sums = Some(SumsPlan { base: 8192, volume: 7, copies: 2 });
         let plan = FlashPlan {
             dev: DevId(0),
             base: 1 << 20,
@@ -161,7 +174,7 @@ mod tests {
             sums,
         };
         let shape = Shape::new(1 << 30, 1 << 20, 2).of_shard(shard);
-        SumsArea::of(&plan, &shape, Contents::Dirty).expect("it has checksums")
+        SumsArea::of(&plan, &shape).expect("it has checksums")
     }
 
     #[test]
@@ -184,17 +197,21 @@ mod tests {
     }
 
     #[test]
-    fn only_the_intact_copy_of_the_place_is_read() {
+    fn only_intact_sectors_of_the_place_are_read() {
         let area = area(0);
         let sums: Vec<u32> = (0..EACH as u32).collect();
         let bytes = area.encode(&sums, 8192, 3);
-        let found = area.decode(&bytes, 8192).expect("intact");
-        assert_eq!((&found.0[..], found.1), (&sums[..], 3));
-        assert!(area.decode(&bytes, 12_288).is_none() && area.decode(&bytes[..99], 8192).is_none());
-        for at in [0, 5, 9, 25, 33, PAGE - 1] {
+        for (sector, sums) in sums.chunks(IN_SECTOR).enumerate() {
+            let found = area.decode(&bytes, (8192, sector)).map(|(v, found)| (v, found.collect()));
+            assert_eq!(found, Some((3, sums.to_vec())));
+            assert!(area.decode(&bytes, (12_288, sector)).is_none());
+        }
+        assert!(area.decode(&bytes, (8192, 8)).is_none() && area.decode(&[], (8192, 0)).is_none());
+        for at in [0, 5, 9, 25, 33, SECTOR - 1] {
             let mut damaged = bytes.to_vec();
-            damaged[at] ^= 4;
-            assert!(area.decode(&damaged, 8192).is_none(), "byte {at}");
+            damaged[SECTOR + at] ^= 4;
+            assert!(area.decode(&damaged, (8192, 1)).is_none(), "byte {at}");
+            assert!(area.decode(&damaged, (8192, 0)).is_some());
         }
     }
 

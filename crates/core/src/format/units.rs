@@ -4,7 +4,7 @@
 use super::flash_plan::{FlashPlan, MetadataPlan, SumsPlan};
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
 use super::room::{DeviceSize, Frame, TooSmall};
-use super::sums;
+use super::sums::{self, SumsArea};
 use crate::buf::PAGE;
 use crate::config::{Choices, Durability};
 use crate::exec::DevId;
@@ -25,8 +25,8 @@ pub struct UnitsPlan {
     pub block_bytes: u32,
     /// The metadata before the slots; `None` in a volatile cache.
     pub metadata: Option<Metadata>,
-    /// First byte of the checksums before the slots, if it has any.
-    pub sums_at: Option<u64>,
+    /// The checksums before the slots, if it has any: the first byte, and how many copies.
+    pub sums: Option<(u64, u32)>,
 }
 
 /// The metadata of all shards.
@@ -64,18 +64,18 @@ impl UnitsPlan {
             volumes: 0,
         });
         let end = frame.first + metadata.map_or(0, |metadata| metadata.bytes(slots));
-        let sums_at = choices.verify.then(|| end.next_multiple_of(PAGE as u64));
-        let copies = sums::copies(choices.write.flash_owns());
-        let end = sums_at.map_or(end, |at| at + sums::total_bytes(&shape, slots, copies));
+        let copies = sums::copies(keeps.dirty);
+        let sums = choices.verify.then(|| (end.next_multiple_of(PAGE as u64), copies));
+        let end = sums.map_or(end, |(at, copies)| at + sums::total_bytes(&shape, slots, copies));
         let slots_at = end.next_multiple_of(frame.grain);
-        Self { unit_bytes, slots, slots_at, block_bytes, metadata, sums_at }
+        Self { unit_bytes, slots, slots_at, block_bytes, metadata, sums }
     }
 
     /// The places of `slots` slots without metadata.
     #[must_use]
     pub fn volatile(frame: Frame, unit_bytes: u64, slots: u64, block_bytes: u32) -> Self {
         let slots_at = frame.first.next_multiple_of(frame.grain);
-        Self { unit_bytes, slots, slots_at, block_bytes, metadata: None, sums_at: None }
+        Self { unit_bytes, slots, slots_at, block_bytes, metadata: None, sums: None }
     }
 
     /// The same for volumes of this digest.
@@ -130,27 +130,28 @@ impl UnitsPlan {
             }
         };
         let sums = label.section(SectionKind::Sums);
+        let copies = sums::copies(keeps.dirty);
         let sums_fit = sums.is_none_or(|sums| {
             // Only the metadata has the shape.
-            let needed = metadata.map_or(0, |Metadata { shape, keeps, .. }| {
-                sums::total_bytes(&shape, slots, sums::copies(keeps.dirty))
-            });
+            let needed = metadata
+                .map_or(0, |Metadata { shape, .. }| sums::total_bytes(&shape, slots, copies));
             sums.offset.is_multiple_of(PAGE as u64) && needed <= sums.bytes
         });
-        let sums_at = sums.map(|sums| sums.offset);
-        let plan = Self { unit_bytes, slots, slots_at, block_bytes, metadata, sums_at };
-        let first = metadata.map(|metadata| metadata.at).or(sums_at).unwrap_or(slots_at);
+        let sums = sums.map(|sums| (sums.offset, copies));
+        let plan = Self { unit_bytes, slots, slots_at, block_bytes, metadata, sums };
+        let first = metadata.map(|metadata| metadata.at);
+        let first = first.or(sums.map(|(at, _)| at)).unwrap_or(slots_at);
         let fits = fits && sums_fit;
         (fits && first >= LABELS_END && first <= slots_at).then_some(plan)
     }
 
     pub(super) fn label(&self, volume: u64) -> Label {
-        let &Self { unit_bytes, slots, slots_at, metadata, sums_at, .. } = self;
+        let &Self { unit_bytes, slots, slots_at, metadata, sums, .. } = self;
         let section = |kind, offset, bytes| Section { kind, offset, bytes };
         let own = section(SectionKind::Slots, slots_at, slots * unit_bytes);
         let before = |kind, at, end: u64| section(kind, at, end.saturating_sub(at));
-        let sums = sums_at.map(|at| before(SectionKind::Sums, at, slots_at));
-        let metadata_end = sums_at.unwrap_or(slots_at);
+        let metadata_end = sums.map_or(slots_at, |(at, _)| at);
+        let sums = sums.map(|(at, _)| before(SectionKind::Sums, at, slots_at));
         let metadata_at = |m: Metadata| before(SectionKind::Metadata, m.at, metadata_end);
         Label {
             volume,
@@ -184,7 +185,7 @@ impl UnitsPlan {
             let Metadata { at, log_bytes, keeps, .. } = m;
             MetadataPlan { base: at, volume, log_bytes, keeps }
         });
-        let sums = self.sums_at.map(|base| SumsPlan { base, volume });
+        let sums = self.sums.map(|(base, copies)| SumsPlan { base, volume, copies });
         let &Self { slots, slots_at, block_bytes, .. } = self;
         FlashPlan { dev, base: slots_at, slots, block_bytes, journal, sums }
     }
@@ -200,6 +201,12 @@ impl UnitsPlan {
     pub fn layouts(&self, volume: u64) -> impl Iterator<Item = Layout> + use<> {
         let plan = *self;
         (0..plan.shards()).filter_map(move |shard| plan.layout(volume, shard))
+    }
+
+    /// The places of the checksums of all shards, if it has any. Only metadata has the shape.
+    pub fn sums_areas(&self, volume: u64) -> impl Iterator<Item = SumsArea> + use<> {
+        let (plan, shape) = (self.place(DevId(0), volume), self.metadata.map(|m| m.shape));
+        (0..self.shards()).filter_map(move |shard| SumsArea::of(&plan, &shape?.of_shard(shard)))
     }
 
     pub(super) fn blank(&self, volume: u64) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {

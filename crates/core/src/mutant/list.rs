@@ -41,6 +41,28 @@ pub const MUTANTS: &[Mutant] = &[
         "a read of a cached unit that falls back on the origin admits the unit, although it was changed and evicted since",
     ),
     mutant("budget-not-kept", "17", "flash is written beyond the budget of a day"),
+    mutant("write-keeps-sum", "18", "a write of flash keeps the checksum of what was there before"),
+    mutant(
+        "sums-after-flush",
+        "18",
+        "a flush of flash does not cover the checksums of what it covers",
+    ),
+    mutant("hit-unverified", "18", "a hit is not compared with its checksum"),
+    mutant(
+        "write-back-unverified",
+        "18",
+        "what is copied to the origin is not compared with its checksum",
+    ),
+    mutant(
+        "race-counts-as-damage",
+        "18",
+        "bytes that a write overlapped while they were read count as damage",
+    ),
+    mutant(
+        "overwrite-counts-as-damage",
+        "18",
+        "dirty data that was being overwritten at a crash counts as damaged",
+    ),
     mutant("excluded-admitted", "16", "a unit that a rule excludes is admitted"),
     mutant("guest-changes-write", "15", "a guest's request is read again after its check"),
     mutant(

@@ -39,6 +39,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     rest: (40, 15),
     strays: false,
     ram: &[0],
+    sums: &[],
     troubles: &[Trouble::None],
 };
 

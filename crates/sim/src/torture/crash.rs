@@ -40,6 +40,9 @@ impl Life<'_> {
 
     /// What if the power failed now? Judges several outcomes; the life continues with none of them.
     pub(super) fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
+        if !self.setup.judges_crashes() {
+            return Ok(());
+        }
         let mut rng = Pcg64Mcg::seed_from_u64(salt);
         for _ in 0..outcomes {
             let (mut origin, mut flash) = std::mem::take(&mut self.scratch);
@@ -54,8 +57,12 @@ impl Life<'_> {
 
     /// A crash; the next life begins from what is left of the devices.
     pub(super) fn crash(&mut self, salt: u64, stop: Stop, read_back: bool) -> Judged<()> {
+        if !self.setup.judges_crashes() {
+            return Ok(());
+        }
         let mut rng = Pcg64Mcg::seed_from_u64(salt);
         self.seen.crashes += 1;
+        self.judge_damage()?;
         self.oracle.judge().map_err(|w| Violation::of("3: a history has no order", w))?;
         let (mut left, mut flash_left) = std::mem::take(&mut self.scratch);
         if stop == Stop::Process {

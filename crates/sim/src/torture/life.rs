@@ -156,6 +156,7 @@ impl Life<'_> {
         if let Some(Step::Crash(..)) = plan.steps.last() {
             self.come_to_rest()?;
         }
+        self.judge_damage()?;
         Ok(self.seen)
     }
 
@@ -467,7 +468,9 @@ impl Life<'_> {
             _ => Nanos::MAX,
         };
         let records = if setup.plan.keeps_metadata() { 2 } else { 0 };
-        let bound = bound.saturating_add((1 + records) * setup.flash_slowest);
+        // A block of checksums is evicted, and another read.
+        let sums = if setup.choices.verify { 3 } else { 0 };
+        let bound = bound.saturating_add((1 + records + sums) * setup.flash_slowest);
         if took > bound {
             let what = format!("it took {took} ns of at most {bound} ns");
             return wrong("6: a read took longer than a miss may", what);

@@ -43,6 +43,7 @@ pub mod setup;
 pub mod shrink;
 pub mod small;
 pub mod step;
+mod verified;
 mod wanted;
 
 use self::history::{Line, Seen, Violation};

@@ -22,8 +22,7 @@ pub(super) struct Sizes {
 pub(super) fn units(sizes: &Sizes, choices: &Choices) -> Plan {
     let &Sizes { shape, slots, block_bytes, .. } = sizes;
     let frame = Frame::packed(LABELS_END);
-    let mut choices = choices.clone(); choices.verify |= std::env::var_os("XVERIFY").is_some();
-    Plan::Units(UnitsPlan::of(frame, shape, slots, block_bytes, &choices, LOG_BYTES))
+    Plan::Units(UnitsPlan::of(frame, shape, slots, block_bytes, choices, LOG_BYTES))
 }
 
 /// Page logs that survive a crash.

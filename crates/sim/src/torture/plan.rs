@@ -123,6 +123,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let shards = row.shards[rng.random_range(0..row.shards.len())];
     let Some(preset) = preset(name) else { unreachable!("the rows name presets that exist") };
     let mut choices = preset.choices();
+    choices.verify = !row.sums.is_empty();
     choices.durability = kind.durability;
     choices.write = kind.write.unwrap_or(choices.write);
     let tune = if row.any { kind.any } else { kind.tune };
@@ -165,8 +166,12 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     if let [_, _, ..] = row.ram {
         limits.ram_bytes = row.ram[rng.random_range(0..row.ram.len())];
     }
+    if let [_, ..] = row.sums {
+        limits.verify_bytes = row.sums[rng.random_range(0..row.sums.len())];
+    }
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
-    let trouble = kind.bears(row.troubles[rng.random_range(0..row.troubles.len())]);
+    let trouble = row.troubles[rng.random_range(0..row.troubles.len())];
+    let trouble = if choices.verify { trouble } else { kind.bears(trouble) };
     limits.origin_patience = origin_patience(trouble, rng).unwrap_or(limits.origin_patience);
     let troubled = match volumes.count() {
         1 => None,

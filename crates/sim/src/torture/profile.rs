@@ -59,6 +59,8 @@ pub struct Profile {
     pub strays: bool,
     /// Bytes of the tier of RAM.
     pub ram: &'static [u64],
+    /// Bytes of memory for checksums of cached pages; empty: they have none.
+    pub sums: &'static [u64],
     /// What else goes wrong.
     pub troubles: &'static [Trouble],
 }

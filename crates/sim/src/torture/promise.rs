@@ -41,6 +41,8 @@ pub enum Trouble {
     MetadataRot,
     /// Cached data on flash rots.
     DataRot,
+    /// One copy of the checksums of cached pages rots.
+    SumsRot,
 }
 
 /// What is promised.
@@ -72,7 +74,8 @@ pub const PROMISES: &[(Trouble, Promise, &str)] = &[
     (Trouble::OriginHangs, Promise::Invisible, "only clients of its own volume wait"),
     (Trouble::OriginForgets, Promise::ErrorsPass, "every FLUSH of its volume fails from then on"),
     (Trouble::MetadataRot, Promise::Invisible, "checksums, two copies; at worst a cold start"),
-    (Trouble::DataRot, Promise::Undetected, "there are no checksums over cached data"),
+    (Trouble::DataRot, Promise::Undetected, "without `--verify` cached data has no checksums"),
+    (Trouble::SumsRot, Promise::Invisible, "a second copy where flash may hold dirty data"),
 ];
 
 impl Trouble {
@@ -98,6 +101,6 @@ impl Trouble {
     /// Whether what recovery finds may be damaged.
     #[must_use]
     pub fn rots(self) -> bool {
-        matches!(self, Self::MetadataRot | Self::DataRot)
+        matches!(self, Self::MetadataRot | Self::DataRot | Self::SumsRot)
     }
 }

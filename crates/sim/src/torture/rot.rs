@@ -18,6 +18,7 @@ pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
     match setup.trouble {
         Trouble::MetadataRot => kept.one_copy(setup.copy),
         Trouble::DataRot => kept.data(),
+        Trouble::SumsRot => kept.sums(setup.copy),
         _ => Vec::new(),
     }
 }

@@ -16,6 +16,7 @@ use super::kinds::{
 use super::mix::Mix;
 use super::profile::Profile;
 use super::promise::Trouble;
+use super::verified::{VERIFIED, VERIFIED_OWNED, VERIFIED_OWNED_ROT};
 
 /// Every row.
 pub const PROFILES: &[Profile] = &[
@@ -425,6 +426,9 @@ pub const PROFILES: &[Profile] = &[
         plugs: 0.002,
         ..OWN
     },
+    VERIFIED,
+    VERIFIED_OWNED,
+    VERIFIED_OWNED_ROT,
     Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",

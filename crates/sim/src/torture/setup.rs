@@ -65,7 +65,27 @@ impl Setup {
     /// What is promised under the trouble of the plan.
     #[must_use]
     pub fn promise(&self) -> Promise {
-        self.kind.promise(self.trouble)
+        match self.is_detected() {
+            true if self.kind.outlives_flash => Promise::Invisible,
+            // What only flash had cannot be read.
+            true => Promise::ErrorsPass,
+            false => self.kind.promise(self.trouble),
+        }
+    }
+
+    /// Whether rot of cached data is found when it is read.
+    pub(super) fn is_detected(&self) -> bool {
+        self.choices.verify && self.trouble == Trouble::DataRot
+    }
+
+    /// Whether anything is promised of a crash: rot of dirty data that was being overwritten is not found after one.
+    pub(super) fn judges_crashes(&self) -> bool {
+        !self.is_detected() || self.kind.outlives_flash
+    }
+
+    /// Whether flash may return other bytes than it was given.
+    pub(super) fn may_damage(&self) -> bool {
+        self.trouble.rots() || self.trouble == Trouble::FlashForgets
     }
 
     /// Whether the trouble of an origin concerns the volume at this offset.

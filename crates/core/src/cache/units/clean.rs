@@ -79,7 +79,7 @@ impl Clean {
         }
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Copies, owner);
         let flash = flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes());
-        let flash = Rc::new(flash.verified_by(cx.sums(&plan, Contents::Copies, warm)));
+        let flash = Rc::new(flash.verified_by(cx.sums(&plan, warm)));
         let kept = found.filter(|_| warm);
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), kept.map(|(_, f)| f));

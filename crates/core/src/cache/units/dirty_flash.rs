@@ -101,6 +101,12 @@ impl DirtyFlash {
     async fn read_once(&self, pin: &SlotPin, (within, len): (u64, u64)) -> Result<Buf, Unreadable> {
         let offset = self.offset(pin, within);
         let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
+        if mutant::is_active("write-back-unverified") {
+            let buf = Buf::with_len(len as usize);
+            let op = FlashOp::whole(Role::Metadata, IoKind::Read, offset, buf);
+            let read = self.flash.io(op, guards()).await.map_err(|e| Unreadable::Device(e.errno()));
+            return read?.ok_or(Unreadable::Device(Errno::EIO));
+        }
         self.flash.insist_read(offset, Buf::with_len(len as usize), guards).await
     }
 
@@ -149,7 +155,7 @@ impl DirtyFlash {
             Some(new) => changed.copy_from_slice(&new[..op.len as usize]),
             None => changed.fill(0),
         }
-        let kind = IoKind::Write { fua: false };
+        let kind = IoKind::Write { fua: op.kind.is_fua() };
         Ok(FlashOp::whole(op.role, kind, self.offset(pin, start), bytes))
     }
 

@@ -24,6 +24,7 @@ use crate::exec::IoKind;
 use crate::flash::{Bringing, Flash, FlashError, FlashOp, Guards, Role};
 use crate::format::FlashPlan;
 use crate::journal::{Journal, Log};
+use crate::mutant;
 use crate::pages::Pages;
 use crate::population::singles::Growth;
 use crate::request::Errno;
@@ -272,7 +273,8 @@ impl<J: Journal> UnitCache<J> {
         buf: Buf,
     ) -> impl Future<Output = Result<Buf, FlashError>> {
         let (kind, offset) = (IoKind::Read, self.offset(&pin, within));
-        let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at: 0 };
+        let role = if mutant::is_active("hit-unverified") { Role::Metadata } else { Role::Data };
+        let op = FlashOp { role, kind, offset, len, buf: Some(buf), at: 0 };
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 

@@ -106,7 +106,7 @@ impl WriteBack {
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Dirty, owner);
         let flash = flash.patient(cx.limits.get().flash_dead_after);
         let flash = flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes());
-        let sums = cx.sums(&plan, Contents::Dirty, recovered.is_some());
+        let sums = cx.sums(&plan, recovered.is_some());
         if let Some(sums) = &sums {
             dirty.each_dirty(|slot, pages| sums.unsure_in(slot, pages));
         }

@@ -96,6 +96,10 @@ impl OnFlash for LogsPlan {
     fn data(&self) -> Vec<Range<u64>> {
         self.each(0).map(|place| place.block(0)..place.base + place.bytes()).collect()
     }
+
+    fn sums(&self, _copy: u8) -> Vec<Range<u64>> {
+        Vec::new() // part of the metadata
+    }
 }
 
 /// What recovery makes of a log: what it found, where its valid pages lie and whether the origin may lack them, and

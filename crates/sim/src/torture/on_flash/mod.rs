@@ -48,6 +48,9 @@ pub(super) trait OnFlash {
 
     /// Where cached data lies.
     fn data(&self) -> Vec<Range<u64>>;
+
+    /// Where one copy of the checksums of cached pages lies.
+    fn sums(&self, copy: u8) -> Vec<Range<u64>>;
 }
 
 /// What a cache keeps on a flash that is planned so.

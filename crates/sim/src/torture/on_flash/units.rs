@@ -62,6 +62,10 @@ impl OnFlash for UnitsPlan {
     fn data(&self) -> Vec<Range<u64>> {
         std::iter::once(self.slots_at..self.end()).collect()
     }
+
+    fn sums(&self, copy: u8) -> Vec<Range<u64>> {
+        self.sums_areas(0).flat_map(|area| area.copy(u32::from(copy) % area.copies)).collect()
+    }
 }
 
 /// What is recovered of a shard from an image of flash.
@@ -167,6 +171,9 @@ fn judge_pages(
                 moment.seen.pages += 1;
                 if a.content == as_written(theirs + i, b.content) {
                     continue;
+                }
+                if a.damaged && moment.setup.is_detected() {
+                    continue; // when it is read
                 }
                 if undetected && a.damaged {
                     moment.seen.undetected += 1;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows about checksums of cached pages, and what they must not do.
+
+use super::bases::{KIB, OWN, PAGES_OWNED};
+use super::history::{Judged, wrong};
+use super::kinds::{
+    BALANCED_WRITE_BACK, EXTENDED, JOURNALED, SYNCED, SYNCED_BY_EVICTION, VOLATILE, WRITE_BACK,
+};
+use super::life::Life;
+use super::profile::Profile;
+use super::promise::Trouble;
+
+/// Memory for two blocks of checksums, or for all.
+const SUMS: &[u64] = &[0, 0, 64 << 10];
+
+pub(super) const VERIFIED: Profile = Profile {
+    name: "verified",
+    what: "cached pages have checksums, and rot, or the checksums do: no wrong byte is read",
+    takes: &[&JOURNALED, &JOURNALED, &EXTENDED, &VOLATILE],
+    units: &[4 * KIB, 16 * KIB, 64 * KIB, 1024 * KIB, 2048 * KIB],
+    percent: 5,
+    plugs: 0.002,
+    sums: SUMS,
+    troubles: &[
+        Trouble::None,
+        Trouble::DataRot,
+        Trouble::DataRot,
+        Trouble::SumsRot,
+        Trouble::MetadataRot,
+        Trouble::FlashErrors,
+        Trouble::FlashHangs,
+        Trouble::FlashVanishes,
+    ],
+    ..OWN
+};
+
+pub(super) const VERIFIED_OWNED: Profile = Profile {
+    name: "verified-owned",
+    what: "as verified, where flash owns units or pages, through crashes",
+    takes: &[&WRITE_BACK, &BALANCED_WRITE_BACK, &SYNCED, &SYNCED, &SYNCED_BY_EVICTION],
+    units: &[4 * KIB, 64 * KIB],
+    percent: 4,
+    sums: SUMS,
+    troubles: &[
+        Trouble::None,
+        Trouble::None,
+        Trouble::SumsRot,
+        Trouble::FlashErrors,
+        Trouble::FlashForgets,
+        Trouble::FlashOutages,
+    ],
+    ..PAGES_OWNED
+};
+
+pub(super) const VERIFIED_OWNED_ROT: Profile = Profile {
+    name: "verified-owned-rot",
+    what: "as verified-owned, without a crash: pages rot that only flash has",
+    takes: &[&WRITE_BACK, &BALANCED_WRITE_BACK, &SYNCED, &SYNCED_BY_EVICTION],
+    units: &[4 * KIB, 64 * KIB],
+    percent: 2,
+    crashes: 0..1,
+    sums: SUMS,
+    troubles: &[Trouble::DataRot],
+    ..PAGES_OWNED
+};
+
+impl Life<'_> {
+    /// Rule 18: what flash returns as it was given never counts as damaged.
+    pub(super) fn judge_damage(&self) -> Judged<()> {
+        let damaged: u64 = self.world.shards().iter().map(|s| s.counters().damaged_pages).sum();
+        if damaged == 0 || self.setup.may_damage() {
+            return Ok(());
+        }
+        wrong("18: intact pages count as damaged", format!("{damaged} pages"))
+    }
+}
