@@ -13,7 +13,7 @@ use larder_core::policy::admission::{Class, Schedule, SelectiveSettings};
 use larder_io::format_size;
 
 use crate::setting::BadSetting;
-use crate::units::{format_span, format_time_of_day, ratio, size, span, time_of_day};
+use crate::units::{format_span, format_time_of_day, on_or_off, ratio, size, span, time_of_day};
 use crate::write_back::{self, WriteBackArgs};
 
 /// The effect of a client write on flash.
@@ -68,6 +68,12 @@ pub struct ChoiceArgs {
     /// Without this flag a cache on a device in memory has no journal.
     #[arg(long, value_name = "DURABILITY")]
     pub durability: Option<DurabilityArg>,
+    /// Give each cached page a checksum on flash, and compare what is read with it; page logs always do
+    #[arg(
+        long, value_parser = on_or_off, action = clap::ArgAction::Set, default_value = "off", value_name = "on|off",
+        hide_short_help = true
+    )]
+    pub verify: bool,
     /// Population workers of each class, fastest class first [sce: 8,4,1,1; larder: 1]
     #[arg(long, value_delimiter = ',', value_name = "N,..", hide_short_help = true)]
     pub populate_workers: Option<Vec<u32>>,
@@ -156,7 +162,10 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     }
     match choices.write.log() {
         Some(_) => logged(&mut choices, name, args)?,
-        None => unlogged(&mut choices, args)?,
+        None => {
+            unlogged(&mut choices, args)?;
+            choices.verify = args.verify;
+        }
     }
     if let Some(given) = &args.replacement {
         choices = choices.with_replacement(replacement(given)?).map_err(|e| {

@@ -12,6 +12,7 @@
 //! Why not criterion: it compares a function with its own past. Here two programs run side by
 //! side, for seconds at a time, and the result is a ratio.
 
+mod all_hits;
 mod child;
 mod cold_miss;
 mod common;
@@ -33,6 +34,7 @@ mod row;
 mod table;
 mod throughput;
 mod timing;
+mod verify;
 mod volume;
 mod warm_restart;
 mod warm_up;
@@ -51,6 +53,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("memory", |o| Ok(memory::run(o)?.into())),
     ("hit-path", |o| Ok(hit_path::run(o)?.into())),
     ("recorder", |o| Ok(recorder::run(o)?.into())),
+    ("verify", |o| Ok(verify::run(o)?.into())),
     ("nbd", |o| Ok(nbd::run(o)?.into())),
     ("fuse", |o| Ok(fuse::run(o)?.into())),
     ("cold-miss", |o| Ok(cold_miss::run(o)?.into())),
@@ -66,10 +69,11 @@ const BENCHES: &[(&str, Bench)] = &[
     ("replay", |o| Ok(replay::run(o)?.into())),
     ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "memory",
     "hit-path",
     "recorder",
+    "verify",
     "nbd",
     "fuse",
     "cold-miss",

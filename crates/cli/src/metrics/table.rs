@@ -156,6 +156,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         "Operations on flash not answered in time",
     ),
     (
+        "larder_damaged_pages",
+        Counter(|s| s.stats.counters.damaged_pages),
+        "Pages read from flash that did not match their checksum",
+    ),
+    (
         "larder_origin_errors",
         Counter(|s| s.stats.counters.origin_errors),
         "Failed operations on the origin",

@@ -30,6 +30,11 @@ pub struct LimitArgs {
     /// Memory for copies of pages that clients read from flash: 0 for none, or at least 1MiB
     #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     pub ram: u64,
+    /// Memory for checksums of cached pages (--verify): 1KiB for each MiB on flash that is read often
+    #[arg(
+        long, value_parser = size, default_value = "64MiB", value_name = "SIZE", hide_short_help = true
+    )]
+    pub verify_memory: u64,
     /// Whether reads admit what they miss: off leaves the cache as it is, except for writes
     #[arg(
         long, value_parser = on_or_off, action = clap::ArgAction::Set, default_value = "on", value_name = "on|off",
@@ -143,6 +148,7 @@ impl LimitArgs {
         Ok(Limits {
             write_through_bytes: self.write_buffer,
             ram_bytes: self.ram,
+            verify_bytes: self.verify_memory,
             populates: self.populate,
             population_io_bytes: self.populate_io,
             population_share: self.populate_share,

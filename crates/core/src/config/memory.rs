@@ -10,6 +10,8 @@ use crate::buf::PAGE;
 use crate::cache::units::dirty_map::DIRTY_SLOT_BYTES;
 use crate::cache::units::flash_writes::FLASH_WRITES_BYTES;
 use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
+use crate::flash::{BLOCK_BYTES, BLOCKS_LEAST};
+use crate::format::sums::EACH;
 use crate::pagelog::BUFFERS;
 use crate::unflushed::UNFLUSHED_BYTES;
 
@@ -28,7 +30,7 @@ pub struct Memory {
     /// Directories of mixed slots, if as many slots are mixed as may be.
     pub directory_bytes: u64,
     /// Write-through pool, the tier of RAM, population buffers, the regions that a journal keeps touched, its set of
-    /// changes that no flush covers, and the checksums of those under write-back.
+    /// changes that no flush covers, and the checksums of those under write-back; checksums of cached pages.
     pub buffer_bytes: u64,
 }
 
@@ -61,6 +63,7 @@ impl Memory {
             directory_bytes: choices.admission.directories_most(slots, unit_bytes),
             buffer_bytes: limits.write_through_bytes
                 + limits.ram_bytes
+                + sums_bytes(slots * unit_bytes, choices, limits, workers)
                 + 8 * limits.population_io_bytes
                 + u64::from(workers) * writes
                 + touch.map_or(0, |touch| {
@@ -105,6 +108,17 @@ fn dirty_bytes(slots: u64, choices: &Choices) -> u64 {
     }
 }
 
+/// The version of each block of checksums, and the blocks in memory.
+fn sums_bytes(flash_bytes: u64, choices: &Choices, limits: &Limits, workers: u32) -> u64 {
+    if !choices.verify {
+        return 0;
+    }
+    let blocks = (flash_bytes / PAGE as u64).div_ceil(EACH);
+    let least = u64::from(workers) * BLOCKS_LEAST;
+    let held = (limits.verify_bytes / PAGE as u64).max(least).min(blocks.max(least));
+    blocks * 4 + held * BLOCK_BYTES
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +140,15 @@ mod tests {
             let memory = Memory::of(origin, flash, &sce(), &Limits::default(), 1);
             assert!(memory.worst_bytes() - memory.buffer_bytes < paper_mib * MIB);
         }
+    }
+
+    #[test]
+    fn verifying_16_tib_of_flash_takes_at_most_a_quarter_of_a_gib() {
+        let of = |verify| {
+            let choices = Choices { verify, ..sce() };
+            Memory::of(100 * TIB, 16 * TIB, &choices, &Limits::default(), 4).worst_bytes()
+        };
+        assert!((64 * MIB..256 * MIB).contains(&(of(true) - of(false))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! memory.
 //!
 //! They belong to places of the device, not to units. A page's checksum is that of the last write of its place that ended. So
-//! the engine's rules about validity need no second form; `verified.rs` compares every read of cached data, whoever asked.
+//! the engine's rules about validity need no second form; `verified.rs` compares every read of cached data, for each caller.
 //!
 //! A *block of sums* ([`SumsArea`]) holds the checksums of [`EACH`] neighbouring pages of a shard. Memory has the version of every block, so that a write of one that the device lost is
 //! noticed. Where flash may hold dirty data each block has a second copy.
@@ -13,7 +13,7 @@
 //!   that depends on the flush does too (design rule 8).
 //! - A page without a checksum ([`NONE`]) matches nothing.
 //! - A page is *unsure* if it may hold an older or a newer content: it was dirty at a crash, and a write of it may have been in
-//!   flight, or a write of it failed. Its next read is accepted, and its checksum made anew.
+//!   flight, or a write of it failed. Its next read is accepted, and its checksum made again.
 //! - Blocks in memory take no more than their share, except those that operations in flight use.
 //!
 //! Why not beside each unit: a unit of one page would need two. Why not in the metadata: a page's checksum changes with each
@@ -55,7 +55,7 @@ struct Block {
 #[derive(Default)]
 struct State {
     blocks: HashMap<u32, Block>,
-    /// All of them, in the order in which they are looked at for eviction.
+    /// All of them, in the order in which eviction checks them.
     order: VecDeque<u32>,
     loading: HashSet<u32>,
     /// The version of every block on flash.
@@ -106,7 +106,7 @@ pub(super) struct Writing {
     version: u32,
 }
 
-/// A read that is to be compared, until this is dropped.
+/// A read that will be compared, until this is dropped.
 pub(super) struct Reading<'a> {
     sums: &'a Sums,
     key: usize,
@@ -162,7 +162,7 @@ impl Sums {
         let state = State { versions: vec![version; area.blocks as usize], ..State::default() };
         Some(Self {
             area,
-            most: ((most_bytes / PAGE as u64) as usize).max(LEAST),
+            most: (most_bytes / PAGE as u64).max(BLOCKS_LEAST) as usize,
             state: RefCell::new(state),
             busy: WaitList::default(),
         })
@@ -360,7 +360,9 @@ impl Sums {
 }
 
 /// Blocks in memory, at least.
-const LEAST: usize = 2;
+pub(crate) const BLOCKS_LEAST: u64 = 2;
+/// Memory of one: its checksums, and its entries in the tables.
+pub(crate) const BLOCK_BYTES: u64 = 4 * EACH + 192;
 
 impl State {
     fn sum(&self, page: u64) -> Option<u32> {

@@ -104,7 +104,7 @@ impl Flash {
         match &ended {
             Ok(_) if mutant::is_active("write-keeps-sum") => {}
             Ok(_) => sums.put(pages, &new),
-            // Nobody else has the data: the page may have its old or its new content.
+            // No other device has the data: the page may have its old or its new content.
             Err(_) if self.device().contents == Contents::Dirty => sums.unsure(pages),
             Err(_) => {}
         }

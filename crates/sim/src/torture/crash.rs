@@ -38,6 +38,15 @@ impl Life<'_> {
         cuts::judge_cut(&mut moment, origin, flash)
     }
 
+    /// Rule 18: what flash returns as it was given never counts as damaged.
+    pub(super) fn judge_damage(&self) -> Judged<()> {
+        let damaged: u64 = self.world.shards().iter().map(|s| s.counters().damaged_pages).sum();
+        if damaged == 0 || self.setup.may_damage() {
+            return Ok(());
+        }
+        wrong("18: intact pages count as damaged", format!("{damaged} pages"))
+    }
+
     /// What if the power failed now? Judges several outcomes; the life continues with none of them.
     pub(super) fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
         if !self.setup.judges_crashes() {

@@ -151,28 +151,12 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let slots = (units * tenths / 10).max(1) + rng.random_range(0..2);
     let slots = slots.clamp(u64::from(shards), units.max(u64::from(shards)));
     let flash_slowest = rng.random_range(50..1_000) * MICRO;
-    let mut limits = Limits {
-        write_through_bytes: rng.random_range(1..64) * (64 << 10),
-        population_io_bytes: [16 << 10, 64 << 10, 1 << 20][rng.random_range(0..3)],
-        population_share: [0.25, 1.0, 1.0][rng.random_range(0..3)],
-        checkpoint: rng.random_range(1..20) * MILLISECOND,
-        flash_timeout: flash_slowest + 2 * MILLISECOND,
-        flash_dead_after: 60 * MILLISECOND,
-        ..Limits::default()
-    };
-    if row.any {
-        any_limits(&mut limits, rng);
-    }
-    if let [_, _, ..] = row.ram {
-        limits.ram_bytes = row.ram[rng.random_range(0..row.ram.len())];
-    }
-    if let [_, ..] = row.sums {
-        limits.verify_bytes = row.sums[rng.random_range(0..row.sums.len())];
-    }
+    let limits = draw_limits(row, flash_slowest, rng);
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
     let trouble = row.troubles[rng.random_range(0..row.troubles.len())];
     let trouble = if choices.verify { trouble } else { kind.bears(trouble) };
-    limits.origin_patience = origin_patience(trouble, rng).unwrap_or(limits.origin_patience);
+    let origin_patience = origin_patience(trouble, rng).unwrap_or(limits.origin_patience);
+    let limits = Limits { origin_patience, ..limits };
     let troubled = match volumes.count() {
         1 => None,
         several => Some(rng.random_range(0..several)),
@@ -194,4 +178,27 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         trouble,
         strays: row.strays,
     }
+}
+
+/// Limits under which a thousand requests meet all of them.
+fn draw_limits(row: &Profile, flash_slowest: Nanos, rng: &mut Pcg64Mcg) -> Limits {
+    let mut limits = Limits {
+        write_through_bytes: rng.random_range(1..64) * (64 << 10),
+        population_io_bytes: [16 << 10, 64 << 10, 1 << 20][rng.random_range(0..3)],
+        population_share: [0.25, 1.0, 1.0][rng.random_range(0..3)],
+        checkpoint: rng.random_range(1..20) * MILLISECOND,
+        flash_timeout: flash_slowest + 2 * MILLISECOND,
+        flash_dead_after: 60 * MILLISECOND,
+        ..Limits::default()
+    };
+    if row.any {
+        any_limits(&mut limits, rng);
+    }
+    if let [_, _, ..] = row.ram {
+        limits.ram_bytes = row.ram[rng.random_range(0..row.ram.len())];
+    }
+    if let [_, ..] = row.sums {
+        limits.verify_bytes = row.sums[rng.random_range(0..row.sums.len())];
+    }
+    limits
 }

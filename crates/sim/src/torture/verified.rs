@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows about checksums of cached pages, and what they must not do.
+//! Rows about checksums of cached pages.
 
 use super::bases::{KIB, OWN, PAGES_OWNED};
-use super::history::{Judged, wrong};
 use super::kinds::{
     BALANCED_WRITE_BACK, EXTENDED, JOURNALED, SYNCED, SYNCED_BY_EVICTION, VOLATILE, WRITE_BACK,
 };
-use super::life::Life;
 use super::profile::Profile;
 use super::promise::Trouble;
 
@@ -63,14 +61,3 @@ pub(super) const VERIFIED_OWNED_ROT: Profile = Profile {
     troubles: &[Trouble::DataRot],
     ..PAGES_OWNED
 };
-
-impl Life<'_> {
-    /// Rule 18: what flash returns as it was given never counts as damaged.
-    pub(super) fn judge_damage(&self) -> Judged<()> {
-        let damaged: u64 = self.world.shards().iter().map(|s| s.counters().damaged_pages).sum();
-        if damaged == 0 || self.setup.may_damage() {
-            return Ok(());
-        }
-        wrong("18: intact pages count as damaged", format!("{damaged} pages"))
-    }
-}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--verify`: bits of a served flash flip, and no wrong byte reaches a client.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use larder_testkit::command::make_initial;
+use larder_testkit::load::{self, eventually};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
+
+const BYTES: u64 = 16 << 20;
+const PAGE: u64 = 4096;
+
+/// A server whose flash has room for all of the origin.
+fn serve(place: &Place, preset: &str, more: &[&str]) -> Server {
+    let (origin, flash) = (place.path("origin"), place.path("flash"));
+    let at = |path: &Path| path.display().to_string();
+    let own = ["--workers", "1", "--verify", "on", "--flash-size", "40MiB", "--preset", preset];
+    let (origin, flash) = (at(&origin), at(&flash));
+    let places = ["--origin", &origin, "--flash", &flash];
+    Server::start(&place.serve(&[&places[..], &own, more].concat()))
+}
+
+/// Flips a bit of every page in the upper part of the flash, beyond labels and metadata; the server reads it again.
+fn flip(flash: &Path, from: u64) -> u64 {
+    let file = OpenOptions::new().read(true).write(true).open(flash).unwrap();
+    let end = file.metadata().unwrap().len();
+    let mut flips = 0;
+    for page in (from..end - end % PAGE).step_by(PAGE as usize) {
+        let at = page + (page / PAGE * 811) % PAGE;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1 << (page / PAGE % 8)], at).unwrap();
+        flips += 1;
+    }
+    file.sync_all().unwrap();
+    flips
+}
+
+#[test]
+fn pages_that_rot_are_read_from_the_origin_counted_and_written_again() {
+    for preset in ["larder", "sce", "slru", "flashcache", "bcache"] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = serve(&place, preset, &[]);
+        let read = || place.read_all(BYTES) == load::initial(0, BYTES);
+        place.ask(&["warm", "--all"]).ok();
+        assert!(read());
+        assert_eq!(place.stat("damaged_pages"), 0, "{preset}");
+        flip(&place.path("flash"), 3 << 20);
+        assert!(read(), "{preset}");
+        let damaged = place.stat("damaged_pages");
+        assert!(damaged > 1000, "{preset}: {damaged}");
+        eventually("flash has them again", || {
+            let before = place.stat("damaged_pages");
+            assert!(read(), "{preset}");
+            place.stat("damaged_pages") == before
+        });
+        server.stop();
+    }
+}
+
+#[test]
+fn dirty_pages_that_rot_are_errors_and_never_wrong_bytes() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let server = serve(&place, "flashcache", &["--write-policy", "write-back"]);
+    let new = load::initial(7, BYTES);
+    let mut client = place.client();
+    for page in (0..BYTES).step_by(PAGE as usize) {
+        client.write_at(page, &new[page as usize..][..PAGE as usize], false).unwrap();
+    }
+    flip(&place.path("flash"), 3 << 20);
+    let (mut right, mut errors) = (0, 0);
+    for page in (0..BYTES).step_by(PAGE as usize) {
+        let mut found = [0; PAGE as usize];
+        match client.read_at(page, &mut found) {
+            Ok(()) => {
+                assert!(found == new[page as usize..][..PAGE as usize], "page at {page}");
+                right += 1;
+            }
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(place.stat("damaged_pages") > 1000 && errors > 0, "{right} right, {errors} errors");
+    for page in (0..BYTES).step_by(PAGE as usize) {
+        client.write_at(page, &new[page as usize..][..PAGE as usize], false).unwrap();
+    }
+    assert!(place.read_all(BYTES) == new, "what is written again is whole");
+    server.stop();
+}
+
+#[test]
+fn checksums_survive_a_restart_and_a_kill() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let mut server = serve(&place, "sce", &["--checkpoint", "100ms"]);
+    for kills in [false, true] {
+        place.ask(&["warm", "--all"]).ok();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        if kills {
+            server.kill();
+        } else {
+            server.stop();
+        }
+        server = serve(&place, "sce", &["--checkpoint", "100ms"]);
+        assert!(place.stat("units_used") > 12);
+        assert!(place.read_all(BYTES) == load::initial(0, BYTES));
+        assert_eq!(place.stat("damaged_pages"), 0, "killed: {kills}");
+        assert!(place.stat("read_hits") > 0);
+    }
+    server.stop();
+}
