@@ -188,6 +188,10 @@ fn settings(label: &Label) -> Vec<(&'static str, String)> {
         ("--unit", Size(label.unit_bytes).to_string()),
         ("--workers", label.shards.to_string()),
     ];
+    if log.is_none() {
+        let verify = if label.section(SectionKind::Sums).is_some() { "on" } else { "off" };
+        settings.push(("--verify", verify.to_owned()));
+    }
     if let Some(SectionKind::Log { batch_pages, .. }) = log {
         settings.push(("--batch-pages", batch_pages.to_string()));
     }
