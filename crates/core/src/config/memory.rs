@@ -10,7 +10,7 @@ use crate::buf::PAGE;
 use crate::cache::units::dirty_map::DIRTY_SLOT_BYTES;
 use crate::cache::units::flash_writes::FLASH_WRITES_BYTES;
 use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
-use crate::flash::{BLOCK_BYTES, BLOCKS_LEAST};
+use crate::flash::{BLOCK_BYTES, BLOCKS_LEAST, UNSURE_BYTES};
 use crate::format::sums::EACH;
 use crate::pagelog::BUFFERS;
 use crate::unflushed::UNFLUSHED_BYTES;
@@ -102,7 +102,10 @@ impl Memory {
 fn dirty_bytes(slots: u64, choices: &Choices) -> u64 {
     match choices.write {
         WritePolicy::WriteBack => {
-            (slots as f64 * choices.sync.most_dirty.min(1.0)) as u64 * DIRTY_SLOT_BYTES
+            let pages = choices.unit_bytes / PAGE as u64;
+            let unsure = if choices.verify { pages.div_ceil(64) * UNSURE_BYTES } else { 0 };
+            let most = (slots as f64 * choices.sync.most_dirty.min(1.0)) as u64;
+            most * (DIRTY_SLOT_BYTES + unsure)
         }
         _ => 0,
     }

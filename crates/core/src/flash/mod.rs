@@ -26,4 +26,4 @@ pub(crate) use self::device::{Flash, FlashError, FlashOp, Mismatch, Owner, Role}
 pub(crate) use self::guards::{Guards, InFlight, LateAnswer};
 pub(crate) use self::ram::Bringing;
 pub(crate) use self::retry::Unreadable;
-pub(crate) use self::sums::{BLOCK_BYTES, BLOCKS_LEAST, Sums};
+pub(crate) use self::sums::{BLOCK_BYTES, BLOCKS_LEAST, Sums, UNSURE_BYTES};

@@ -5,8 +5,8 @@
 //! They belong to places of the device, not to units. A page's checksum is that of the last write of its place that ended. So
 //! the engine's rules about validity need no second form; `verified.rs` compares every read of cached data, for each caller.
 //!
-//! A *block of sums* ([`SumsArea`]) holds the checksums of [`EACH`] neighbouring pages of a shard. Memory has the version of every block, so that a write of one that the device lost is
-//! noticed. Where flash may hold dirty data each block has a second copy.
+//! A *block of sums* ([`SumsArea`]) holds the checksums of [`EACH`] neighbouring pages of a shard. Memory has the version of every
+//! block, so that a write of one that the device lost is noticed. Where flash may hold dirty data each block has a second copy.
 //!
 //! Invariants:
 //! - A flush of the device writes the changed blocks first. So what a flush makes durable has its checksum, and metadata
@@ -363,6 +363,9 @@ impl Sums {
 pub(crate) const BLOCKS_LEAST: u64 = 2;
 /// Memory of one: its checksums, and its entries in the tables.
 pub(crate) const BLOCK_BYTES: u64 = 4 * EACH + 192;
+
+/// Memory of the mark that some of 64 pages are unsure.
+pub(crate) const UNSURE_BYTES: u64 = 24;
 
 impl State {
     fn sum(&self, page: u64) -> Option<u32> {
