@@ -15,7 +15,7 @@ use crate::heat::HeatCommand;
 use crate::lab::LabCommand;
 use crate::operate::{AttachArgs, BoundArgs};
 use crate::quiesce::QuiesceArgs;
-use crate::ranges::{ExcludeArgs, RangesArgs, WarmArgs};
+use crate::ranges::{ExcludeArgs, RangesArgs, ScrubArgs, WarmArgs};
 use crate::serve::args::ServeArgs;
 use crate::serve::helper::COMMAND;
 use crate::serve::helper::process::HelperArgs;
@@ -71,6 +71,8 @@ pub enum Command {
     Warm(WarmArgs),
     /// Remove a volume, ranges of it or files on it from flash, and write back what is dirty
     Evict(RangesArgs),
+    /// Read what flash has back, and compare it with its checksums (--verify)
+    Scrub(ScrubArgs),
     /// Keep a volume, ranges of it or files on it on flash: they are copied, and not evicted
     Pin(RangesArgs),
     /// Let ranges or files that are pinned be evicted again

@@ -16,8 +16,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Operate a running server",
         &[
-            "status", "stats", "top", "set", "cached", "warm", "evict", "pin", "unpin", "exclude",
-            "heat", "quiesce", "flush", "detach", "attach",
+            "status", "stats", "top", "set", "cached", "warm", "evict", "scrub", "pin", "unpin",
+            "exclude", "heat", "quiesce", "flush", "detach", "attach",
         ],
     ),
     ("Size a cache", &["size", "presets", "advise"]),
@@ -48,6 +48,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("larder-set", &["larder set --name db", "larder set --name db --populate off"]),
+    ("larder-scrub", &["larder scrub --name db --all --pace 200MiB/s"]),
     ("larder-evict", &["larder evict --name db 10GiB+2GiB"]),
     ("larder-pin", &["larder pin --name db 0+64MiB", "larder pin --file /srv/db/orders_pkey"]),
     ("larder-unpin", &["larder unpin --all"]),

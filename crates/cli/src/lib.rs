@@ -97,6 +97,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Cached(args) => ranges::cached(&args),
         Command::Warm(args) => ranges::warm(&args),
         Command::Evict(args) => ranges::evict(&args),
+        Command::Scrub(args) => ranges::scrub(&args),
         Command::Pin(args) => ranges::pin(&args),
         Command::Unpin(args) => ranges::unpin(&args),
         Command::Exclude(args) => ranges::exclude(&args),

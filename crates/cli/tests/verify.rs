@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use larder_testkit::command::make_initial;
+use larder_testkit::command::{make_initial, one_json};
 use larder_testkit::load::{self, eventually};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
@@ -90,6 +90,60 @@ fn dirty_pages_that_rot_are_errors_and_never_wrong_bytes() {
         client.write_at(page, &new[page as usize..][..PAGE as usize], false).unwrap();
     }
     assert!(place.read_all(BYTES) == new, "what is written again is whole");
+    server.stop();
+}
+
+#[test]
+fn a_scrub_finds_what_no_client_reads() {
+    for preset in ["larder", "slru", "bcache"] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = serve(&place, preset, &[]);
+        place.ask(&["warm", "--all"]).ok();
+        let scrub = || one_json(&place.ask(&["scrub", "--all", "--json"]).ok());
+        assert_eq!(
+            (scrub()["damaged_pages"].as_u64(), scrub()["places"].as_array().unwrap().len()),
+            (Some(0), 0)
+        );
+        flip(&place.path("flash"), 3 << 20);
+        let found = scrub();
+        let damaged = found["damaged_pages"].as_u64().unwrap();
+        assert!(damaged > 1000 && found["lost_pages"] == 0, "{preset}: {found}");
+        assert_eq!(place.stat("damaged_pages"), damaged, "{preset}: each is counted once");
+        assert_eq!(scrub()["damaged_pages"], 0, "{preset}: they were written again");
+        let before = place.stat("read_hits");
+        assert!(place.read_all(BYTES) == load::initial(0, BYTES));
+        assert!(place.stat("read_hits") > before, "{preset}");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_scrub_names_what_only_flash_had() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let server = serve(
+        &place,
+        "flashcache",
+        &["--write-policy", "write-back", "--write-back-after", "never"],
+    );
+    let mut client = place.client();
+    client.write_at(8 << 20, &[7; 8192], false).unwrap();
+    flip(&place.path("flash"), 1 << 20);
+    let said = place.ask(&["scrub", "--all"]).ok();
+    assert!(said.contains("2 of them lost") && said.contains("lost: 8388608+8192"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn a_scrub_needs_checksums() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let server = Server::start(&place.serve_preset("sce", &[]));
+    let ended = place.ask(&["scrub", "--all"]);
+    let said = ended.err;
+    assert_ne!(ended.code, 0);
+    assert!(said.contains("has no checksums") && said.contains("--verify on"), "{said}");
     server.stop();
 }
 

@@ -14,6 +14,7 @@ use crate::buf::Buf;
 pub use crate::cache::CacheStatus;
 pub use crate::cache::arrange::Arrangement;
 pub use crate::cache::detaching::Clear;
+pub use crate::cache::scrub::Damaged;
 pub use crate::cache::units::warmth::Warmth;
 use crate::cache::watch;
 use crate::cache::{Current, keep};
@@ -293,6 +294,17 @@ impl Shard {
     ) {
         let current = Rc::clone(&self.current);
         self.cx.exec.spawn(async move { done(current.arrange(what, ranges).await) });
+    }
+
+    /// Reads what flash has of this shard's part of ranges, compares it with its checksums, and calls `done` with the pages that do
+    /// not match; it is dropped if the shard is.
+    pub fn scrub(
+        &self,
+        ranges: Vec<Range<u64>>,
+        done: impl FnOnce(Result<Vec<Damaged>, Errno>) + 'static,
+    ) {
+        let current = Rc::clone(&self.current);
+        self.cx.exec.spawn(async move { done(current.scrub(ranges).await) });
     }
 
     /// From now on these ranges are pinned and excluded. Pinned ones are copied to flash in the background, and what flash has of

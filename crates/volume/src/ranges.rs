@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use larder_core::ranges::windows;
 use larder_core::request::Errno;
-use larder_core::shard::Arrangement;
+use larder_core::shard::{Arrangement, Shard};
 
 use super::error::VolumeError;
 use super::lock::lock;
@@ -59,6 +59,12 @@ pub struct Ranged {
 
 /// Called with the bytes that are done, and all of them; returns whether to continue.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// Whether a command continues; an error if its client has gone.
+pub(crate) type GoesOn<'a> = &'a mut dyn FnMut() -> Result<bool, VolumeError>;
+
+/// What a shard calls at the end of its part.
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
 impl Volume {
     /// Bytes of these ranges that flash has.
@@ -146,13 +152,25 @@ impl Volume {
         self.pass(Arrangement::Evict, ranges, Terms::default(), progress)
     }
 
-    /// Handles all ranges.
+    /// Arranges all ranges.
     pub(crate) fn pass(
         &self,
         what: Arrangement,
         ranges: &[Range<u64>],
         terms: Terms,
         progress: Progress<'_>,
+    ) -> Result<Ranged, VolumeError> {
+        let act = &mut |some: &[Range<u64>], goes_on: GoesOn<'_>| self.arrange(what, some, goes_on);
+        self.in_windows(ranges, terms, progress, act)
+    }
+
+    /// Handles all ranges, window by window: `act` returns whether it was done before the command ended.
+    pub(crate) fn in_windows(
+        &self,
+        ranges: &[Range<u64>],
+        terms: Terms,
+        progress: Progress<'_>,
+        act: &mut dyn FnMut(&[Range<u64>], GoesOn<'_>) -> Result<bool, VolumeError>,
     ) -> Result<Ranged, VolumeError> {
         let began = Instant::now();
         let range_bytes = total(ranges);
@@ -176,7 +194,7 @@ impl Volume {
                 }
                 std::thread::sleep(early.min(LOOK));
             }
-            if !goes_on()? || !self.arrange(what, &some, &mut goes_on)? {
+            if !goes_on()? || !act(&some, &mut goes_on)? {
                 break;
             }
             passed_bytes = passed_bytes.saturating_add(total(&some));
@@ -201,7 +219,7 @@ impl Volume {
     }
 
     /// Bytes that the flash caches, of all volumes.
-    fn flash_bytes(&self) -> Result<u64, VolumeError> {
+    pub(crate) fn flash_bytes(&self) -> Result<u64, VolumeError> {
         let (state, cache) = (lock(&self.cache().state), self.cache());
         if state.outside.contains(&self.number()) {
             let why = format!("volume '{}' has left its cache", self.name());
@@ -225,7 +243,7 @@ impl Volume {
     }
 
     /// A range of the volume in the space of all volumes.
-    fn placed(&self, range: &Range<u64>) -> Range<u64> {
+    pub(crate) fn placed(&self, range: &Range<u64>) -> Range<u64> {
         let start = self.space().start;
         start + range.start..start + range.end
     }
@@ -235,52 +253,72 @@ impl Volume {
         &self,
         what: Arrangement,
         some: &[Range<u64>],
-        goes_on: &mut dyn FnMut() -> Result<bool, VolumeError>,
+        goes_on: GoesOn<'_>,
     ) -> Result<bool, VolumeError> {
+        let done = self.each_worker(some, goes_on, move |shard, ranges, done: Done<()>| {
+            shard.arrange(what, ranges, done);
+        })?;
+        done.transpose().map(|done| done.is_some()).map_err(|errno| self.failed(what, errno))
+    }
+
+    /// Each worker begins with its part of ranges; returns what they found, unless the command ended before.
+    pub(crate) fn each_worker<T: Send + 'static>(
+        &self,
+        some: &[Range<u64>],
+        goes_on: GoesOn<'_>,
+        begin: impl Fn(&Shard, Vec<Range<u64>>, Done<T>) + Clone + Send + 'static,
+    ) -> Result<Option<Result<Vec<T>, Errno>>, VolumeError> {
         let (done, ended) = channel();
         let ranges: Vec<Range<u64>> = some.iter().map(|range| self.placed(range)).collect();
         for mailbox in self.cache().mailboxes.iter() {
-            let (done, ranges) = (done.clone(), ranges.clone());
+            let (done, ranges, begin) = (done.clone(), ranges.clone(), begin.clone());
             let run = move |worker: &mut Worker| {
-                worker.shard.arrange(what, ranges, move |result| {
+                let done: Done<T> = Box::new(move |result| {
                     let _ = done.send(result);
                 });
+                begin(&worker.shard, ranges, done);
             };
             mailbox.post(Message::Run(Box::new(run)));
         }
         drop(done);
-        let mut result = Ok(());
-        let mut left = self.cache().mailboxes.len();
-        while left > 0 {
+        let mut found = Vec::new();
+        while found.len() < self.cache().mailboxes.len() {
             match ended.recv_timeout(LOOK) {
-                Ok(one) => (left, result) = (left - 1, result.and(one)),
+                Ok(one) => found.push(one),
                 Err(RecvTimeoutError::Timeout) if goes_on()? => {}
-                Err(RecvTimeoutError::Timeout) => return Ok(false),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(VolumeError::Refused("the server is stopping".to_owned()));
                 }
             }
         }
-        result.map(|()| true).map_err(|errno| self.failed(what, errno))
+        Ok(Some(found.into_iter().collect()))
     }
 
-    /// Why ranges could not be handled.
+    /// Why ranges could not be arranged.
     fn failed(&self, what: Arrangement, errno: Errno) -> VolumeError {
+        self.cannot(errno, match what {
+            Arrangement::Warm => {
+                "warm: this cache admits only what is written; accepted: a cache that admits reads"
+            }
+            Arrangement::Evict => {
+                "evict: pages leave a page log in the order in which they were appended; accepted: detach"
+            }
+        })
+    }
+
+    /// Why ranges could not be handled; `lacks`: why not by this cache.
+    pub(crate) fn cannot(&self, errno: Errno, lacks: &str) -> VolumeError {
         let refused = |why: &str| VolumeError::Refused(why.to_owned());
-        match (errno, what) {
-            (Errno::ENODEV, _) => refused("the flash device is out of use"),
-            (Errno::ECANCELED, _) => refused("a detach or stop has begun"),
-            (Errno::EOPNOTSUPP, Arrangement::Warm) => refused(
-                "warm: this cache admits only what is written; accepted: a cache that admits reads",
-            ),
-            (Errno::EOPNOTSUPP, Arrangement::Evict) => refused(
-                "evict: pages leave a page log in the order in which they were appended; accepted: detach",
-            ),
-            (Errno::ETIMEDOUT, _) => {
+        match errno {
+            Errno::ENODEV => refused("the flash device is out of use"),
+            Errno::ECANCELED => refused("a detach or stop has begun"),
+            Errno::EOPNOTSUPP => refused(lacks),
+            Errno::ETIMEDOUT => {
                 let why = "clients or a device keep units of the range busy; repeat the command";
                 VolumeError::TooSlow(why.to_owned())
             }
-            (errno, _) => {
+            errno => {
                 let device = self.origin().name().to_owned();
                 VolumeError::Device { device, doing: "handling a range", errno }
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cached`, `warm`, `evict`, `pin`, `unpin` and `exclude`: commands for a whole volume, for ranges of it, or for files of a file
+//! `cached`, `warm`, `evict`, `scrub`, `pin`, `unpin` and `exclude`: commands for a whole volume, for ranges of it, or for files of a file
 //! system on it.
 //!
 //! Ranges are sorted by their place, and those that touch are joined, so that the origin is read in its order.
@@ -47,6 +47,19 @@ pub struct WarmArgs {
     #[command(flatten)]
     pub of: RangesArgs,
     /// Bytes per second at most [default: as fast as population goes, which leaves most of the origin to clients]
+    #[arg(long, value_parser = pace, value_name = "SIZE")]
+    pub pace: Option<u64>,
+    /// Time after which it ends, in whole seconds
+    #[arg(long, value_parser = whole_seconds, value_name = "SPAN")]
+    pub bound: Option<Nanos>,
+}
+
+/// `scrub`.
+#[derive(Args, Debug)]
+pub struct ScrubArgs {
+    #[command(flatten)]
+    pub of: RangesArgs,
+    /// Bytes of the volume per second at most [default: one read of each worker at a time]
     #[arg(long, value_parser = pace, value_name = "SIZE")]
     pub pace: Option<u64>,
     /// Time after which it ends, in whole seconds
@@ -117,6 +130,31 @@ pub fn evict(args: &RangesArgs) -> Result<()> {
             left => format!("; {} cached again", rough_size(left)),
         };
         format!("evicted: {}{left}", rough_size(number(value, "range_bytes")))
+    })
+}
+
+/// `scrub`.
+pub fn scrub(args: &ScrubArgs) -> Result<()> {
+    let ranges = extents(&args.of)?;
+    let bound_seconds = args.bound.map(|bound| bound / 1_000_000_000);
+    let command = Command::Scrub { ranges, pace_bytes: args.pace, bound_seconds };
+    ask(&args.of.control, &command, |value| {
+        let (all, passed) = (number(value, "range_bytes"), number(value, "passed_bytes"));
+        let ended = match passed < all {
+            true => format!("; the time was over after {}", rough_size(passed)),
+            false => String::new(),
+        };
+        let (damaged, lost) = (number(value, "damaged_pages"), number(value, "lost_pages"));
+        let cached = rough_size(number(value, "cached_bytes"));
+        let mut text = format!(
+            "scrubbed: {cached} on flash of {}; {damaged} pages damaged, {lost} of them lost{ended}",
+            rough_size(all)
+        );
+        for place in value["places"].as_array().into_iter().flatten() {
+            let what = if place["lost"] == true { "lost" } else { "written again" };
+            text += &format!("\n{what}: {}+{}", place["offset"], place["length"]);
+        }
+        text
     })
 }
 

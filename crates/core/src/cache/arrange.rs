@@ -91,7 +91,7 @@ impl Current {
     }
 
     /// This shard's part of a range: its units, and the pages of each.
-    fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = (u32, Pages)> + use<> {
+    pub(super) fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = (u32, Pages)> + use<> {
         let (shape, range) = (self.cx.shape, range.clone());
         shape.units_touching(&range).map(move |unit| {
             let at = shape.unit_offset(unit);

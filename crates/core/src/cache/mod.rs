@@ -10,6 +10,7 @@
 //! | a FLUSH | `flush.rs` |
 //! | origins that are overdue | `watch.rs` |
 //! | ranges that are pinned and excluded | `keep.rs` |
+//! | ranges that are read back and compared with their checksums | `scrub.rs` |
 //! | ranges that commands warm and evict; what flash has and how much it is read | `arrange.rs`; `heat.rs` |
 //! | steps before a detach of the flash or of a volume | `clear.rs`, `detaching.rs` |
 //!
@@ -24,6 +25,7 @@ pub(crate) mod in_flight;
 pub(crate) mod keep;
 pub(crate) mod log;
 mod pass_through;
+pub(crate) mod scrub;
 mod status;
 pub(crate) mod units;
 pub(crate) mod watch;

@@ -77,10 +77,10 @@ pub(crate) enum FlashError {
 }
 
 /// What it means that bytes do not match their checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
-    /// They are wrong.
-    Damage,
+    /// These pages of the read are wrong, the first one being 0.
+    Damage(Vec<u32>),
     /// A change of them was in flight: they may be right.
     Raced,
 }

@@ -51,15 +51,17 @@ impl Flash {
         let reading = sums.read_begins(pages.clone());
         let found = self.plain(op, guards).await?;
         let buf = found.ok_or(FlashError::Failed(Errno::EIO, None))?;
-        let mut wrong = 0;
+        let mut wrong = Vec::new();
         for (block, own) in SumsArea::blocks_of(pages.clone()) {
             if let Err(error) = self.bring(sums, block).await {
                 return Err(FlashError::Failed(error.errno(), Some(buf)));
             }
             for page in own {
-                let from = at + (page - pages.start) as usize * PAGE;
-                let right = sums.compare(page, &buf[from..from + PAGE], &reading) == Found::Right;
-                wrong += u64::from(!right);
+                let number = (page - pages.start) as u32;
+                let from = at + number as usize * PAGE;
+                if sums.compare(page, &buf[from..from + PAGE], &reading) == Found::Wrong {
+                    wrong.push(number);
+                }
             }
         }
         match self.mismatch(wrong, &reading) {
@@ -68,15 +70,15 @@ impl Flash {
         }
     }
 
-    fn mismatch(&self, wrong: u64, reading: &Reading<'_>) -> Option<Mismatch> {
-        if wrong == 0 {
+    fn mismatch(&self, wrong: Vec<u32>, reading: &Reading<'_>) -> Option<Mismatch> {
+        if wrong.is_empty() {
             return None;
         }
         if reading.raced() && !mutant::is_active("race-counts-as-damage") {
             return Some(Mismatch::Raced);
         }
-        self.stats.add(|c| c.damaged_pages += wrong);
-        Some(Mismatch::Damage)
+        self.stats.add(|c| c.damaged_pages += wrong.len() as u64);
+        Some(Mismatch::Damage(wrong))
     }
 
     async fn verified_change(

@@ -116,6 +116,11 @@ impl Target {
             Command::Evict { ranges } => {
                 Ranges::of(self.volume()?, &ranges)?.evict(stream, progress)
             }
+            Command::Scrub { ranges, pace_bytes, bound_seconds } => {
+                let bound = bound_seconds.map(bounded);
+                let terms = Terms { pace: pace_bytes, bound, beside: None };
+                Ranges::of(self.volume()?, &ranges)?.scrub(terms, stream, progress)
+            }
             Command::Rule { rule, ranges } => {
                 Ranges::of(self.volume()?, &ranges)?.rule(rule, stream, progress)
             }

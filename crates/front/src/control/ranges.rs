@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands for ranges of a volume: what of them is cached; warm, evict, pin or exclude them.
+//! Commands for ranges of a volume: what of them is cached; warm, evict, scrub, pin or exclude them.
 //!
 //! Invariant: a command whose client has gone ends soon; what it did stays done.
 
@@ -51,6 +51,22 @@ impl<'a> Ranges<'a> {
         let (warmed, flash_bytes) = self.volume.warm(&self.ranges, terms, &mut progress)?;
         let mut value = value(&warmed);
         value["flash_bytes"] = flash_bytes.into();
+        Ok(value)
+    }
+
+    pub fn scrub(
+        &self,
+        terms: Terms,
+        stream: &UnixStream,
+        tell: impl FnMut(String),
+    ) -> Result<Value, VolumeError> {
+        let mut follow = Follow::new("scrub", stream, tell);
+        let mut progress = |done, all| follow.goes_on(done, all);
+        let (passed, scrubbed) = self.volume.scrub(&self.ranges, terms, &mut progress)?;
+        let mut value = value(&passed);
+        value["damaged_pages"] = scrubbed.damaged_pages.into();
+        value["lost_pages"] = scrubbed.lost_pages.into();
+        value["places"] = json!(scrubbed.places);
         Ok(value)
     }
 

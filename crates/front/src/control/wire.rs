@@ -71,6 +71,17 @@ pub enum Command {
         /// The ranges.
         ranges: Vec<Extent>,
     },
+    /// Read what flash has of these ranges, and compare it with its checksums.
+    Scrub {
+        /// The ranges.
+        ranges: Vec<Extent>,
+        /// Bytes per second at most.
+        #[serde(default)]
+        pace_bytes: Option<u64>,
+        /// When to end.
+        #[serde(default)]
+        bound_seconds: Option<u64>,
+    },
     /// Pin or exclude these ranges, or end that, durably.
     Rule {
         /// What becomes of them.
@@ -158,7 +169,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, rule, heat, quiesce, recent, config, set, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, scrub, rule, heat, quiesce, recent, config, set, join or record")
     })
 }
 

@@ -77,7 +77,7 @@ impl DirtyFlash {
             let watch = self.writes.watch(pin.slot(), (within, len));
             let (buf, damaged) = match self.read_once(pin, (within, len)).await {
                 Ok(buf) => (buf, false),
-                Err(Unreadable::Mismatch(Mismatch::Damage, buf)) => (buf, true),
+                Err(Unreadable::Mismatch(Mismatch::Damage(_), buf)) => (buf, true),
                 Err(Unreadable::Mismatch(Mismatch::Raced, _)) => {
                     // A change of the pages holds them until it ends.
                     drop(self.writes.hold(pin.slot(), touched(within, len)).await);
@@ -94,6 +94,27 @@ impl DirtyFlash {
             }
             for page in wrong {
                 self.verify(&(pin.slot(), page)).await?;
+            }
+        }
+    }
+
+    /// The pages among these, which lie in a slot, that do not match their checksum.
+    ///
+    /// # Errors
+    /// If flash fails for too long.
+    pub(super) async fn damaged(&self, pin: &SlotPin, pages: &Pages) -> Result<Vec<u32>, Errno> {
+        let page = PAGE as u64;
+        let range = (u64::from(pages.start) * page, pages.len() as u64 * page);
+        loop {
+            match self.read_once(pin, range).await {
+                Ok(_) => return Ok(Vec::new()),
+                Err(Unreadable::Mismatch(Mismatch::Damage(damaged), _)) => {
+                    return Ok(damaged.into_iter().map(|page| pages.start + page).collect());
+                }
+                Err(Unreadable::Mismatch(Mismatch::Raced, _)) => {
+                    drop(self.writes.hold(pin.slot(), pages.clone()).await);
+                }
+                Err(error) => return Err(error.errno()),
             }
         }
     }

@@ -32,6 +32,7 @@ mod kept;
 mod leave;
 pub(crate) mod mixed;
 mod on_miss;
+pub(crate) mod scrub;
 mod shares;
 pub(crate) mod singles;
 mod sync_task;

@@ -278,6 +278,12 @@ impl<J: Journal> UnitCache<J> {
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 
+    /// Reads whole pages of a unit.
+    pub(super) async fn read_pages(&self, pin: SlotPin, pages: &Pages) -> Result<Buf, FlashError> {
+        let (within, len) = (u64::from(pages.start) * PAGE as u64, pages.len() * PAGE);
+        self.read(pin, within, len as u64, Buf::with_len(len)).await
+    }
+
     /// Reads a hit; `clean` returns whether the origin has the same data. A request that does not cover whole blocks
     /// of the device is read through a second buffer.
     ///

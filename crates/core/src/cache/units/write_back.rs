@@ -196,28 +196,38 @@ impl WriteBack {
 
     /// Reads clean pages from the origin that flash could not return as they were, and writes them to flash again.
     async fn read_damaged(&self, tag: Tag, place: &Place, pass: Pass) {
-        let (cx, page) = (&self.units.cx, PAGE as u64);
+        let cx = &self.units.cx;
         let Some(pin) = self.units.table.resident(place.unit) else {
             return pass_through::read_origin(cx, tag, place, None).await;
         };
-        let start = u64::from(place.pages.start) * page;
-        let offset = cx.shape.unit_offset(place.unit) + start;
-        let room = place.pages.len() as u64 * page;
-        let len = room.min(cx.shape.origin_bytes - offset);
-        let read = async {
-            let mut bytes = Buf::with_len(room as usize);
-            bytes[len as usize..].fill(0);
-            cx.origins.read(Use::Client, offset, len, bytes).await
-        };
-        let is_clean = || !self.is_dirty(place);
-        let skip = (place.within - start) as usize;
-        let read = match self.slots.repair(pin, &place.pages, is_clean, read).await {
+        let skip = (place.within % PAGE as u64) as usize;
+        let read = match self.restore(pin, place.unit, &place.pages).await {
             Some(read) => read.map(|bytes| Buf::copy_of(&bytes[skip..][..place.len as usize])),
             None => self.read_dirty(place).await,
         };
         let (result, data) = read.map_or_else(|e| (Err(e), None), |d| (Ok(()), Some(d)));
         cx.reply(tag, result, data, false);
         drop(pass);
+    }
+
+    /// Writes pages of a unit to flash again with what the origin has of them, and returns that; `None` if one of them is dirty.
+    pub(super) async fn restore(
+        &self,
+        pin: SlotPin,
+        unit: u32,
+        pages: &Pages,
+    ) -> Option<Result<Buf, Errno>> {
+        let (cx, page) = (&self.units.cx, PAGE as u64);
+        let offset = cx.shape.unit_offset(unit) + u64::from(pages.start) * page;
+        let room = pages.len() as u64 * page;
+        let len = room.min(cx.shape.origin_bytes - offset);
+        let read = async {
+            let mut bytes = Buf::with_len(room as usize);
+            bytes[len as usize..].fill(0);
+            cx.origins.read(Use::Client, offset, len, bytes).await
+        };
+        let slot = pin.slot();
+        self.slots.repair(pin, pages, || !self.dirty.is_dirty(slot, pages), read).await
     }
 
     /// Whether flash holds dirty data of these pages.

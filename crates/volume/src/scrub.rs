@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A scrub: what flash has of ranges is read back and compared with its checksums.
+//!
+//! Invariant: every damaged page is counted; of their places a report has the first [`MOST_PLACES`] runs.
+
+use std::ops::Range;
+
+use larder_core::buf::PAGE;
+use larder_core::shard::Damaged;
+use serde::Serialize;
+
+use super::error::VolumeError;
+use super::ranges::{Done, GoesOn, Progress, Ranged, Terms};
+use super::volume::Volume;
+
+/// Runs of damaged pages that are named.
+pub const MOST_PLACES: usize = 1000;
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Scrubbed {
+    /// Pages that did not match their checksum.
+    pub damaged_pages: u64,
+    /// Those of them whose data no other device has.
+    pub lost_pages: u64,
+    /// Where they are on the volume, neighbours as one.
+    pub places: Vec<Place>,
+}
+
+/// A run of damaged pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// No other device has their data.
+    pub lost: bool,
+}
+
+impl Scrubbed {
+    fn add(&mut self, found: Damaged, space: &Range<u64>) {
+        let Damaged { range, lost } = found;
+        let (offset, length) = (range.start - space.start, range.end - range.start);
+        let pages = length.div_ceil(PAGE as u64);
+        self.damaged_pages += pages;
+        self.lost_pages += if lost { pages } else { 0 };
+        let joins = |last: &&mut Place| last.offset + last.length == offset && last.lost == lost;
+        let has_room = self.places.len() < MOST_PLACES;
+        match self.places.last_mut().filter(joins) {
+            Some(last) => last.length += length,
+            None if has_room => {
+                self.places.push(Place { offset, length, lost });
+            }
+            None => {}
+        }
+    }
+}
+
+impl Volume {
+    /// Reads what flash has of these ranges, extended to whole pages, and compares it with its checksums. Clean pages that do not match are
+    /// written again from the origin.
+    ///
+    /// # Errors
+    /// As for [`warm`](Self::warm); flash has no checksums.
+    pub fn scrub(
+        &self,
+        ranges: &[Range<u64>],
+        terms: Terms,
+        progress: Progress<'_>,
+    ) -> Result<(Ranged, Scrubbed), VolumeError> {
+        self.check_present()?;
+        self.check(ranges)?;
+        self.flash_bytes()?;
+        let (space, mut scrubbed) = (self.space(), Scrubbed::default());
+        let act = &mut |some: &[Range<u64>], goes_on: GoesOn<'_>| {
+            let found = self.each_worker(some, goes_on, |shard, ranges, done: Done<_>| {
+                shard.scrub(ranges, done);
+            })?;
+            let Some(found) = found else { return Ok(false) };
+            let lacks =
+                "scrub: cached data has no checksums; accepted: a cache of units with --verify on";
+            let found = found.map_err(|errno| self.cannot(errno, lacks))?;
+            let mut found: Vec<Damaged> = found.into_iter().flatten().collect();
+            found.sort_unstable_by_key(|damaged| damaged.range.start);
+            found.into_iter().for_each(|damaged| scrubbed.add(damaged, &space));
+            Ok(true)
+        };
+        let ranged = self.in_windows(ranges, terms, progress, act)?;
+        Ok((ranged, scrubbed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_place_unless_only_one_of_them_is_lost() {
+        let mut scrubbed = Scrubbed::default();
+        for (page, lost) in [(4, false), (5, false), (6, true), (9, true)] {
+            let range = page * 4096..(page + 1) * 4096;
+            scrubbed.add(Damaged { range, lost }, &(4096..1 << 30));
+        }
+        let place =
+            |page: u64, pages, lost| Place { offset: page * 4096, length: pages * 4096, lost };
+        assert_eq!((scrubbed.damaged_pages, scrubbed.lost_pages), (4, 2));
+        assert_eq!(scrubbed.places, [place(3, 2, false), place(5, 1, true), place(8, 1, true)]);
+    }
+}
