@@ -190,6 +190,12 @@ impl Life<'_> {
                 self.arrange(what, offset..offset + len);
                 Ok(())
             }
+            Step::Scrub(offset, len) => {
+                let range = offset..offset + len;
+                let shards = self.world.shards().iter();
+                shards.for_each(|shard| shard.scrub(vec![range.clone()], |_| ()));
+                Ok(())
+            }
             Step::Flush => {
                 self.clear(false);
                 Ok(())

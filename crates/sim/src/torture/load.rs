@@ -83,6 +83,10 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
         if row.arranges > 0.0 && rng.random_bool(row.arranges) {
             steps.push(aim.arrange(rng));
         }
+        if row.scrubs > 0.0 && rng.random_bool(row.scrubs) {
+            let (first, len) = aim.range(rng);
+            steps.push(Step::Scrub(first, len));
+        }
         if row.rules > 0.0 && rng.random_bool(row.rules) {
             let rules = [Rule::Pin, Rule::Pin, Rule::Exclude, Rule::Exclude, Rule::Forget];
             let rule = rules[rng.random_range(0..5)];

@@ -47,6 +47,8 @@ pub struct Profile {
     pub departs: f64,
     /// How probable it is, before a request, that a range is warmed or evicted.
     pub arranges: f64,
+    /// How probable it is, before a request, that a range is scrubbed.
+    pub scrubs: f64,
     /// How probable it is, before a request, that a range is pinned or excluded, or no longer so.
     pub rules: f64,
     /// Crashes.

@@ -80,6 +80,8 @@ pub enum Step {
     Attach(bool),
     /// The administrator warms or evicts a range.
     Arrange(Arrangement, u64, u64),
+    /// The administrator has a range read back and compared with its checksums.
+    Scrub(u64, u64),
     /// The administrator pins or excludes a range.
     Rule(Rule, u64, u64),
     /// The volume is about to stop: all of the cache's state is made durable.
@@ -123,6 +125,10 @@ impl fmt::Display for Step {
                 let name = if what == Arrangement::Warm { "warmed" } else { "evicted" };
                 let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
                 write!(f, "{count} sectors from {first} are {name}")
+            }
+            Self::Scrub(offset, len) => {
+                let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
+                write!(f, "{count} sectors from {first} are scrubbed")
             }
             Self::Rule(rule, offset, len) => {
                 let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);

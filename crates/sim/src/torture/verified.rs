@@ -18,6 +18,7 @@ pub(super) const VERIFIED: Profile = Profile {
     units: &[4 * KIB, 16 * KIB, 64 * KIB, 1024 * KIB, 2048 * KIB],
     percent: 5,
     plugs: 0.002,
+    scrubs: 0.01,
     sums: SUMS,
     troubles: &[
         Trouble::None,
@@ -38,6 +39,7 @@ pub(super) const VERIFIED_OWNED: Profile = Profile {
     takes: &[&WRITE_BACK, &BALANCED_WRITE_BACK, &SYNCED, &SYNCED, &SYNCED_BY_EVICTION],
     units: &[4 * KIB, 64 * KIB],
     percent: 4,
+    scrubs: 0.01,
     sums: SUMS,
     troubles: &[
         Trouble::None,
@@ -57,6 +59,7 @@ pub(super) const VERIFIED_OWNED_ROT: Profile = Profile {
     units: &[4 * KIB, 64 * KIB],
     percent: 2,
     crashes: 0..1,
+    scrubs: 0.01,
     sums: SUMS,
     troubles: &[Trouble::DataRot],
     ..PAGES_OWNED
