@@ -47,6 +47,16 @@ impl Life<'_> {
         wrong("18: intact pages count as damaged", format!("{damaged} pages"))
     }
 
+    /// Continues until every request is answered.
+    fn answer_all(&mut self) -> Judged<()> {
+        while !self.asked.is_empty() {
+            if !self.turn()? {
+                return wrong("11: a request is never answered", String::new());
+            }
+        }
+        Ok(())
+    }
+
     /// What if the power failed now? Judges several outcomes; the life continues with none of them.
     pub(super) fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
         if !self.setup.judges_crashes() {
@@ -67,7 +77,8 @@ impl Life<'_> {
     /// A crash; the next life begins from what is left of the devices.
     pub(super) fn crash(&mut self, salt: u64, stop: Stop, read_back: bool) -> Judged<()> {
         if !self.setup.judges_crashes() {
-            return Ok(());
+            self.seen.left_out += 1;
+            return self.answer_all();
         }
         let mut rng = Pcg64Mcg::seed_from_u64(salt);
         self.seen.crashes += 1;
