@@ -9,7 +9,7 @@
 
 use super::device::{Flash, FlashError, FlashOp, Mismatch, Role};
 use super::guards::{Guards, LateAnswer};
-use super::sums::{Found, Loading, Pinned, Reading, Room, Sums};
+use super::sums::{Loading, Pinned, Reading, Room, Sums};
 use crate::buf::{Buf, PAGE};
 use crate::config::Contents;
 use crate::exec::{IoKind, each};
@@ -58,8 +58,7 @@ impl Flash {
             }
             for page in own {
                 let from = at + (page - pages.start) as usize * PAGE;
-                let right = sums.compare(page, &buf[from..from + PAGE], &reading) == Found::Right;
-                wrong += u64::from(!right);
+                wrong += u64::from(!sums.matches(page, &buf[from..from + PAGE], &reading));
             }
         }
         match self.mismatch(wrong, &reading) {
