@@ -183,6 +183,12 @@ impl Context {
         }
     }
 
+    /// Answers a client with what was read.
+    pub(crate) fn reply_read(&self, tag: Tag, read: Result<Buf, Errno>, hit: bool) {
+        let (result, data) = read.map_or_else(|e| (Err(e), None), |data| (Ok(()), Some(data)));
+        self.reply(tag, result, data, hit);
+    }
+
     /// The next answer.
     pub(crate) fn next_reply(&self) -> Option<Reply> {
         self.replies.borrow_mut().pop_front()

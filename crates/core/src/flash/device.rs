@@ -131,8 +131,12 @@ pub(crate) struct Flash {
     sums: Option<Sums>,
 }
 
-/// A verified operation. Boxed, so that others do not take its memory.
-type Verified<'a> = Pin<Box<dyn Future<Output = Result<Option<Buf>, FlashError>> + 'a>>;
+/// An operation that has begun.
+enum Started<'a, P> {
+    Plain(P),
+    /// Boxed, so that others do not take its memory.
+    Verified(Pin<Box<dyn Future<Output = Result<Option<Buf>, FlashError>> + 'a>>),
+}
 
 /// The start of an operation that is not measured.
 const UNMEASURED: Nanos = Nanos::MAX;
@@ -214,16 +218,13 @@ impl Flash {
     ) -> impl Future<Output = Result<Option<Buf>, FlashError>> {
         let concerns = op.role == Role::Data || op.kind == IoKind::Flush;
         let started = match &self.sums {
-            Some(sums) if concerns => {
-                let verified: Verified<'_> = Box::pin(self.verified(sums, op, guards));
-                Err(verified)
-            }
-            _ => Ok(self.plain(op, guards)),
+            Some(sums) if concerns => Started::Verified(Box::pin(self.verified(sums, op, guards))),
+            _ => Started::Plain(self.plain(op, guards)),
         };
         async move {
             match started {
-                Ok(plain) => plain.await,
-                Err(verified) => verified.await,
+                Started::Plain(plain) => plain.await,
+                Started::Verified(verified) => verified.await,
             }
         }
     }

@@ -20,7 +20,7 @@
 //! write, and a record for each would cost as much as the write.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
@@ -58,6 +58,8 @@ struct State {
     /// All of them, in the order in which eviction checks them.
     order: VecDeque<u32>,
     loading: HashSet<u32>,
+    /// Those that differ from flash, or are being written.
+    changed: BTreeSet<u32>,
     /// The version of every block on flash.
     versions: Vec<u32>,
     /// Pages whose content is not known, by their number over 64, a bit each.
@@ -82,13 +84,6 @@ pub(super) enum Room {
     Enough,
     /// This block must be written first.
     Write(u32),
-}
-
-/// How a page compares with its checksum.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    Right,
-    Wrong,
 }
 
 /// A block that is being loaded.
@@ -261,6 +256,9 @@ impl Sums {
         let loaded = Block { sums, changed, writing: false, pins: 0, used: true, late: None };
         state.blocks.insert(block, loaded);
         state.order.push_back(block);
+        if changed {
+            state.changed.insert(block);
+        }
     }
 
     /// Keeps the blocks of these pages in memory, where they are.
@@ -285,32 +283,28 @@ impl Sums {
         }
     }
 
-    /// Compares a page with its checksum, whose block is in memory.
-    pub(super) fn compare(&self, page: u64, bytes: &[u8], reading: &Reading<'_>) -> Found {
+    /// Whether a page matches its checksum, whose block is in memory.
+    pub(super) fn matches(&self, page: u64, bytes: &[u8], reading: &Reading<'_>) -> bool {
         let mut state = self.state.borrow_mut();
         let sum = sum_of(bytes);
         if state.sum(page) == Some(sum) {
-            return Found::Right;
+            return true;
         }
         let raced = state.reads.get(reading.key).is_some_and(|(_, raced)| *raced);
         let bit = 1 << (page % 64);
         let unsure = state.unsure.get(&(page / 64)).is_some_and(|bits| bits & bit != 0);
         if !unsure || mutant::is_active("overwrite-counts-as-damage") {
-            return Found::Wrong;
+            return false;
         }
         if !raced {
             state.put(page, sum);
         }
-        Found::Right
+        true
     }
 
     /// The blocks that differ from flash, or are being written.
     pub(super) fn changed(&self) -> Vec<u32> {
-        let state = self.state.borrow();
-        let changed = state.blocks.iter().filter(|(_, block)| block.changed || block.writing);
-        let mut changed: Vec<u32> = changed.map(|(number, _)| *number).collect();
-        changed.sort_unstable();
-        changed
+        self.state.borrow().changed.iter().copied().collect()
     }
 
     /// Whether a block is being written.
@@ -351,10 +345,14 @@ impl Sums {
         if succeeded {
             state.versions[block as usize] = writing.version;
         }
-        if let Some(found) = state.blocks.get_mut(&block) {
+        let State { blocks, changed, .. } = &mut *state;
+        if let Some(found) = blocks.get_mut(&block) {
             found.writing = false;
             found.changed |= !succeeded;
             found.late = late;
+            if !found.changed {
+                changed.remove(&block);
+            }
         }
     }
 }
@@ -362,7 +360,7 @@ impl Sums {
 /// Blocks in memory, at least.
 pub(crate) const BLOCKS_LEAST: u64 = 2;
 /// Memory of one: its checksums, and its entries in the tables.
-pub(crate) const BLOCK_BYTES: u64 = 4 * EACH + 192;
+pub(crate) const BLOCK_BYTES: u64 = 4 * EACH + 256;
 
 /// Memory of the mark that some of 64 pages are unsure.
 pub(crate) const UNSURE_BYTES: u64 = 24;
@@ -374,9 +372,12 @@ impl State {
     }
 
     fn put(&mut self, page: u64, sum: u32) {
-        if let Some(block) = self.blocks.get_mut(&((page / EACH) as u32)) {
+        let number = (page / EACH) as u32;
+        if let Some(block) = self.blocks.get_mut(&number) {
             block.sums[(page % EACH) as usize] = sum;
-            block.changed = true;
+            if !std::mem::replace(&mut block.changed, true) {
+                self.changed.insert(number);
+            }
         }
         if let Some(bits) = self.unsure.get_mut(&(page / 64)) {
             *bits &= !(1 << (page % 64));

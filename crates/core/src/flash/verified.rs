@@ -9,7 +9,7 @@
 
 use super::device::{Flash, FlashError, FlashOp, Mismatch, Role};
 use super::guards::{Guards, LateAnswer};
-use super::sums::{Found, Loading, Pinned, Reading, Room, Sums};
+use super::sums::{Loading, Pinned, Reading, Room, Sums};
 use crate::buf::{Buf, PAGE};
 use crate::config::Contents;
 use crate::exec::{IoKind, each};
@@ -59,7 +59,7 @@ impl Flash {
             for page in own {
                 let number = (page - pages.start) as u32;
                 let from = at + number as usize * PAGE;
-                if sums.compare(page, &buf[from..from + PAGE], &reading) == Found::Wrong {
+                if !sums.matches(page, &buf[from..from + PAGE], &reading) {
                     wrong.push(number);
                 }
             }

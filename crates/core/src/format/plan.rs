@@ -158,8 +158,11 @@ mod tests {
         let through = all.iter().filter(|c| c.write.log().is_some()).cloned();
         let write = WritePolicy::Logged(LogPolicy::Through);
         let through: Vec<Choices> = through.map(|c| Choices { write, ..c }).collect();
-        all.extend(volatile.into_iter().chain(through));
-        assert_eq!(all.len(), 6 + 5 + 1);
+        let verified = all.iter().chain(&volatile).filter(|c| c.write.log().is_none());
+        let verified: Vec<Choices> =
+            verified.map(|c| Choices { verify: true, ..c.clone() }).collect();
+        all.extend(volatile.into_iter().chain(through).chain(verified));
+        assert_eq!(all.len(), 6 + 5 + 1 + 10);
         all
     }
 

@@ -64,7 +64,8 @@ impl UnitsPlan {
             volumes: 0,
         });
         let end = frame.first + metadata.map_or(0, |metadata| metadata.bytes(slots));
-        let copies = sums::copies(keeps.dirty);
+        // As in the label: that of a volatile cache, whose content no restart uses, records no dirty data.
+        let copies = sums::copies(metadata.is_some() && keeps.dirty);
         let sums = choices.verify.then(|| (end.next_multiple_of(PAGE as u64), copies));
         let end = sums.map_or(end, |(at, copies)| at + sums::total_bytes(&shape, slots, copies));
         let slots_at = end.next_multiple_of(frame.grain);

@@ -202,9 +202,10 @@ pub const LOG_BOUNDED: Kind = Kind {
 };
 
 impl Kind {
-    /// The trouble that is used when this one was drawn.
-    pub(super) fn bears(&self, drawn: Trouble) -> Trouble {
-        if self.excludes.contains(&drawn) { Trouble::None } else { drawn }
+    /// The trouble that is used when this one was drawn. Checksums make a promise where there was none.
+    pub(super) fn bears(&self, drawn: Trouble, verify: bool) -> Trouble {
+        let promised = verify && drawn == Trouble::DataRot || !self.excludes.contains(&drawn);
+        if promised { drawn } else { Trouble::None }
     }
 
     /// What is promised under a trouble.

@@ -154,7 +154,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let limits = draw_limits(row, flash_slowest, rng);
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
     let trouble = row.troubles[rng.random_range(0..row.troubles.len())];
-    let trouble = if choices.verify { trouble } else { kind.bears(trouble) };
+    let trouble = kind.bears(trouble, choices.verify);
     let origin_patience = origin_patience(trouble, rng).unwrap_or(limits.origin_patience);
     let limits = Limits { origin_patience, ..limits };
     let troubled = match volumes.count() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may go wrong, and what is promised then: the table that `docs/simulation.md` shows.
+//! What may go wrong, and what is promised then.
 //!
 //! A wrong byte is excused only where the promise allows it, and only if the device itself returned
 //! just these bytes from a sector that rot had struck. It is counted, never passed over.

@@ -78,7 +78,7 @@ impl DirtyMap {
         self.slots.borrow().range(slot..).take(most).map(|(slot, _)| *slot).collect()
     }
 
-    /// Calls `see` with every slot that has dirty regions, and the pages of each run of them.
+    /// Calls `see` for every dirty region, with its slot and its pages.
     pub(crate) fn each_dirty(&self, mut see: impl FnMut(u32, Pages)) {
         for (slot, Dirty { mask, .. }) in &*self.slots.borrow() {
             for region in (0..REGIONS).filter(|region| mask >> region & 1 == 1) {

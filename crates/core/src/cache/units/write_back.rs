@@ -41,7 +41,6 @@ use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
 use crate::buf::{Buf, PAGE};
 use crate::cache::detaching::Step;
-use crate::cache::pass_through;
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
 use crate::exec::{IoKind, Nanos, SECOND};
@@ -168,12 +167,11 @@ impl WriteBack {
                 }
                 _ if self.is_dirty(&place) => {
                     let read = Box::pin(self.read_dirty(&place)).await;
-                    let (result, data) =
-                        read.map_or_else(|e| (Err(e), None), |d| (Ok(()), Some(d)));
-                    return cx.reply(tag, result, data, true);
+                    return cx.reply_read(tag, read, true);
                 }
                 Err(_) if units.flash.sums().is_some() => {
-                    return Box::pin(self.read_damaged(tag, &place, pass)).await;
+                    let read = Box::pin(self.read_damaged(&place)).await;
+                    return cx.reply_read(tag, read, false);
                 }
                 Ok(data) => buf = Some(data),
                 Err(back) => buf = back,
@@ -194,20 +192,15 @@ impl WriteBack {
         Ok(Buf::copy_of(&blocks[skip..skip + place.len as usize]))
     }
 
-    /// Reads clean pages from the origin that flash could not return as they were, and writes them to flash again.
-    async fn read_damaged(&self, tag: Tag, place: &Place, pass: Pass) {
-        let cx = &self.units.cx;
-        let Some(pin) = self.units.table.resident(place.unit) else {
-            return pass_through::read_origin(cx, tag, place, None).await;
-        };
+    /// Reads clean pages from the origin that flash could not return as they were, and writes them to flash again. The caller is
+    /// inside the unit.
+    async fn read_damaged(&self, place: &Place) -> Result<Buf, Errno> {
+        let pin = self.units.table.resident(place.unit).ok_or(Errno::EIO)?;
         let skip = (place.within % PAGE as u64) as usize;
-        let read = match self.restore(pin, place.unit, &place.pages).await {
+        match self.restore(pin, place.unit, &place.pages).await {
             Some(read) => read.map(|bytes| Buf::copy_of(&bytes[skip..][..place.len as usize])),
             None => self.read_dirty(place).await,
-        };
-        let (result, data) = read.map_or_else(|e| (Err(e), None), |d| (Ok(()), Some(d)));
-        cx.reply(tag, result, data, false);
-        drop(pass);
+        }
     }
 
     /// Writes pages of a unit to flash again with what the origin has of them, and returns that; `None` if one of them is dirty.
