@@ -11,7 +11,7 @@ use crate::commands::Cli;
 pub const EXAMPLES_HEADING: &str = "Examples:";
 
 /// A heading of `larder --help` and the commands below it; the first command gives the first group its example.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 3] = [
     ("Serve", &["serve", "check"]),
     (
         "Operate a running server",
@@ -20,8 +20,13 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "exclude", "heat", "quiesce", "flush", "detach", "attach",
         ],
     ),
-    ("Size a cache", &["size", "presets", "advise"]),
-    ("Study and test", &["trace", "sim", "paper", "demo", "slow-dir", "torture", "bench"]),
+    (
+        "Size, study and test",
+        &[
+            "size", "presets", "advise", "trace", "sim", "paper", "demo", "slow-dir", "torture",
+            "bench",
+        ],
+    ),
 ];
 
 /// Examples by the name of the manual page.

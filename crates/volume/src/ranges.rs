@@ -63,6 +63,9 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 /// Whether a command continues; an error if its client has gone.
 pub(crate) type GoesOn<'a> = &'a mut dyn FnMut() -> Result<bool, VolumeError>;
 
+/// Handles a part of ranges; returns whether the command continues.
+type Act<'a> = &'a mut dyn FnMut(&[Range<u64>], GoesOn<'_>) -> Result<bool, VolumeError>;
+
 /// What a shard calls at the end of its part.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
@@ -170,7 +173,7 @@ impl Volume {
         ranges: &[Range<u64>],
         terms: Terms,
         progress: Progress<'_>,
-        act: &mut dyn FnMut(&[Range<u64>], GoesOn<'_>) -> Result<bool, VolumeError>,
+        act: Act<'_>,
     ) -> Result<Ranged, VolumeError> {
         let began = Instant::now();
         let range_bytes = total(ranges);

@@ -72,7 +72,7 @@ impl Volume {
         self.check_present()?;
         self.check(ranges)?;
         self.flash_bytes()?;
-        let (space, mut scrubbed) = (self.space(), Scrubbed::default());
+        let (space, mut scrubbed) = (&self.space(), Scrubbed::default());
         let act = &mut |some: &[Range<u64>], goes_on: GoesOn<'_>| {
             let found = self.each_worker(some, goes_on, |shard, ranges, done: Done<_>| {
                 shard.scrub(ranges, done);
@@ -83,7 +83,7 @@ impl Volume {
             let found = found.map_err(|errno| self.cannot(errno, lacks))?;
             let mut found: Vec<Damaged> = found.into_iter().flatten().collect();
             found.sort_unstable_by_key(|damaged| damaged.range.start);
-            found.into_iter().for_each(|damaged| scrubbed.add(damaged, &space));
+            found.into_iter().for_each(|damaged| scrubbed.add(damaged, space));
             Ok(true)
         };
         let ranged = self.in_windows(ranges, terms, progress, act)?;
@@ -103,7 +103,7 @@ mod tests {
             scrubbed.add(Damaged { range, lost }, &(4096..1 << 30));
         }
         let place =
-            |page: u64, pages, lost| Place { offset: page * 4096, length: pages * 4096, lost };
+            |page: u64, pages: u64, lost| Place { offset: page * 4096, length: pages * 4096, lost };
         assert_eq!((scrubbed.damaged_pages, scrubbed.lost_pages), (4, 2));
         assert_eq!(scrubbed.places, [place(3, 2, false), place(5, 1, true), place(8, 1, true)]);
     }

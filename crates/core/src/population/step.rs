@@ -85,22 +85,44 @@ fn part(start: u32, end: u32, bytes: u64) -> Pages {
 }
 
 /// Copies the invalid pages of a part; `None` if a device fails or all its pages are valid.
-pub(crate) async fn populate_part<J: Journal>(
+async fn populate_part<J: Journal>(
     units: &UnitCache<J>,
     pin: &SlotPin,
     unit: u32,
     part: Pages,
 ) -> Option<()> {
-    let cx = &units.cx;
     // Two reads of the origin for the same pages would disqualify each other from validation.
-    units.extended.ended(unit, &part, &cx.exec).await;
+    units.extended.ended(unit, &part, &units.cx.exec).await;
+    fill_part(units, pin, unit, part).await
+}
+
+/// The same for pages of a unit that may have no slot: they get places among single pages then.
+///
+/// The pin is taken after the wait: what is neither claimed nor in a slot of its own may lose its place during one.
+pub(crate) async fn populate_pages<J: Journal>(
+    units: &UnitCache<J>,
+    unit: u32,
+    pages: Pages,
+) -> Option<()> {
+    units.extended.ended(unit, &pages, &units.cx.exec).await;
+    let resident = units.table.resident(unit);
+    let pin = resident.or_else(|| units.places_for(unit, &pages))?;
+    fill_part(units, &pin, unit, pages).await
+}
+
+async fn fill_part<J: Journal>(
+    units: &UnitCache<J>,
+    pin: &SlotPin,
+    unit: u32,
+    part: Pages,
+) -> Option<()> {
     let late = mutant::is_active("population-late-claim");
     let fill = Fill::open(units, pin.clone(), (unit, &part), late);
     let skip = pin.valid_pages(&part);
     let first = part.clone().find(|p| !skip.has(*p))?;
     let last = part.clone().rev().find(|p| !skip.has(*p))?;
     let pages = first..last + 1;
-    cx.stats.add(|c| c.population_bytes += fill.range(&pages).1);
+    units.cx.stats.add(|c| c.population_bytes += fill.range(&pages).1);
     let buf = fill.fetch(Use::Population, &pages).await.ok()?;
     fill.write_runs(pages, &skip, buf, |_| ()).await.ok()
 }

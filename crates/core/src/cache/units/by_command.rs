@@ -22,7 +22,7 @@ use crate::exec::{MILLISECOND, Nanos, SECOND};
 use crate::journal::Journal;
 use crate::mutant;
 use crate::pages::Pages;
-use crate::population::step::{Pacing, populate, populate_part};
+use crate::population::step::{Pacing, populate, populate_pages};
 use crate::request::Errno;
 
 /// Single pages that are read from the origin together.
@@ -63,13 +63,7 @@ impl Clean {
             }
             pace.begin_step(&cx.exec).await;
             let began = cx.exec.now();
-            let pin = match units.table.slot_of(unit) {
-                Some(_) => units.table.resident(unit),
-                None => units.places_for(unit, &run),
-            };
-            if let Some(pin) = pin {
-                let _ = populate_part(units, &pin, unit, run).await;
-            }
+            let _ = populate_pages(units, unit, run).await;
             pace.end_step(&cx.exec, began, None);
         }
     }

@@ -13,7 +13,7 @@ use crate::cache::scrub::Damaged;
 use crate::flash::{FlashError, Mismatch};
 use crate::journal::Journal;
 use crate::pages::{MOST_PAGES, Pages};
-use crate::population::step::populate_part;
+use crate::population::step::populate_pages;
 use crate::request::Errno;
 
 impl Clean {
@@ -30,7 +30,7 @@ impl Clean {
         for run in self.units.valid_runs_of(unit, pages) {
             // Evicted or written meanwhile.
             let Some(pin) = self.units.table.peek(unit, &run) else { continue };
-            let damaged = match self.units.read_pages(pin.clone(), &run).await {
+            let damaged = match self.units.read_pages(pin, &run).await {
                 Ok(_) | Err(FlashError::Mismatch(Mismatch::Raced, _)) => continue,
                 Err(FlashError::Mismatch(Mismatch::Damage(damaged), _)) => damaged,
                 Err(error) => return Err(error.errno()),
@@ -38,7 +38,8 @@ impl Clean {
             for page in damaged.into_iter().map(|page| run.start + page) {
                 let page = page..page + 1;
                 self.units.table.invalidate(unit, &page);
-                let _ = populate_part(&self.units, &pin, unit, page.clone()).await;
+                // A page that cannot be copied stays invalid.
+                let _ = populate_pages(&self.units, unit, page.clone()).await;
                 found.push(Damaged::of(&self.units.cx.shape, unit, page, false));
             }
         }
