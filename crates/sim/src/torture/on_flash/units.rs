@@ -180,7 +180,7 @@ fn judge_pages(
                     continue;
                 }
                 let what = format!(
-                    "recovered slot {slot}, page {page} of unit {unit}: flash holds {:?}, the origin {:?}",
+                    "recovered slot {slot}, place {place}, page {page} of unit {unit}: flash holds {:?}, the origin {:?}",
                     a.content, b.content
                 );
                 let rule = "9: recovery takes a stale page for valid";
