@@ -50,18 +50,25 @@ pub(crate) struct FlashOp {
     pub buf: Option<Buf>,
     /// First byte within the buffer.
     pub at: usize,
+    /// Place on the volume of the first byte, which its checksum includes; 0 for what has no checksum.
+    pub of: u64,
 }
 
 impl FlashOp {
     /// A flush.
     pub(crate) fn flush() -> Self {
         let (role, kind) = (Role::Metadata, IoKind::Flush);
-        Self { role, kind, offset: 0, len: 0, buf: None, at: 0 }
+        Self { role, kind, offset: 0, len: 0, buf: None, at: 0, of: 0 }
     }
 
     /// Reads into all of a buffer, or writes all of it.
     pub(crate) fn whole(role: Role, kind: IoKind, offset: u64, buf: Buf) -> Self {
-        Self { role, kind, offset, len: buf.len() as u64, buf: Some(buf), at: 0 }
+        Self { role, kind, offset, len: buf.len() as u64, buf: Some(buf), at: 0, of: 0 }
+    }
+
+    /// Reads into all of a buffer, or writes all of it: pages of a volume, the first byte of which is at `of`.
+    pub(crate) fn data(kind: IoKind, (offset, of): (u64, u64), buf: Buf) -> Self {
+        Self { of, ..Self::whole(Role::Data, kind, offset, buf) }
     }
 }
 
@@ -239,7 +246,7 @@ impl Flash {
         op: FlashOp,
         mut guards: Guards,
     ) -> impl Future<Output = Result<Option<Buf>, FlashError>> {
-        let FlashOp { role, kind, offset, len, buf, at } = op;
+        let FlashOp { role, kind, offset, len, buf, at, .. } = op;
         self.stats.add(|c| match kind {
             IoKind::Read => c.flash_read_bytes += len,
             IoKind::Write { .. } => c.flash_write_bytes += len,

@@ -68,11 +68,11 @@ impl Flash {
         op: FlashOp,
         guards: impl Fn() -> Guards,
     ) -> Result<Option<Buf>, FlashError> {
-        let FlashOp { role, kind, offset, len, mut buf, at } = op;
+        let FlashOp { role, kind, offset, len, mut buf, at, of } = op;
         let needs_buf = buf.is_some();
         let mut failures = 0;
         loop {
-            let op = FlashOp { role, kind, offset, len, buf, at };
+            let op = FlashOp { role, kind, offset, len, buf, at, of };
             let (errno, back) = match self.io(op, guards()).await {
                 Err(FlashError::Failed(errno, back)) => (errno, back),
                 ended => return ended,
@@ -86,17 +86,18 @@ impl Flash {
         }
     }
 
-    /// Repeats a read of cached data; a place that cannot be read while the rest of the device can fails soon.
+    /// Repeats a read of cached data; a place that cannot be read while the rest of the device can fails soon. `places`: on the
+    /// device, and on the volume.
     pub(crate) async fn insist_read(
         &self,
-        offset: u64,
+        places: (u64, u64),
         mut buf: Buf,
         guards: impl Fn() -> Guards,
     ) -> Result<Buf, Unreadable> {
         let mut bad = BadReads::default();
         loop {
             let len = buf.len();
-            let op = FlashOp::whole(Role::Data, IoKind::Read, offset, buf);
+            let op = FlashOp::data(IoKind::Read, places, buf);
             let errno = match self.io(op, guards()).await {
                 Ok(found) => return found.ok_or(Unreadable::Device(Errno::EIO)),
                 Err(FlashError::Mismatch(why, bytes)) => {

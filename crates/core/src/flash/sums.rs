@@ -30,7 +30,7 @@ use super::guards::LateAnswer;
 use crate::buf::{Buf, PAGE};
 use crate::exec::WaitList;
 use crate::format::FlashPlan;
-use crate::format::sums::{EACH, IN_SECTOR, NONE, SECTORS, SumsArea, sum_of};
+use crate::format::sums::{EACH, IN_SECTOR, NONE, SECTORS, SumsArea};
 use crate::mutant;
 use crate::shape::Shape;
 
@@ -283,10 +283,9 @@ impl Sums {
         }
     }
 
-    /// Whether a page matches its checksum, whose block is in memory.
-    pub(super) fn matches(&self, page: u64, bytes: &[u8], reading: &Reading<'_>) -> bool {
+    /// Whether this is the checksum of a page, whose block is in memory.
+    pub(super) fn matches(&self, page: u64, sum: u32, reading: &Reading<'_>) -> bool {
         let mut state = self.state.borrow_mut();
-        let sum = sum_of(bytes);
         if state.sum(page) == Some(sum) {
             return true;
         }

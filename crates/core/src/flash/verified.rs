@@ -47,6 +47,7 @@ impl Flash {
         guards: Guards,
     ) -> Result<Buf, FlashError> {
         let (pages, len, at) = (sums.area.pages(op.offset, op.len), op.len as usize, op.at);
+        let of = op.of / PAGE as u64;
         debug_assert!(op.offset.is_multiple_of(PAGE as u64) && len.is_multiple_of(PAGE));
         let reading = sums.read_begins(pages.clone());
         let found = self.plain(op, guards).await?;
@@ -59,7 +60,8 @@ impl Flash {
             for page in own {
                 let number = (page - pages.start) as u32;
                 let from = at + number as usize * PAGE;
-                if !sums.matches(page, &buf[from..from + PAGE], &reading) {
+                let sum = sum_of(&buf[from..from + PAGE], of + u64::from(number));
+                if !sums.matches(page, sum, &reading) {
                     wrong.push(number);
                 }
             }
@@ -87,7 +89,7 @@ impl Flash {
         op: FlashOp,
         guards: Guards,
     ) -> Result<Option<Buf>, FlashError> {
-        let FlashOp { offset, len, at, .. } = op;
+        let FlashOp { offset, len, at, of, .. } = op;
         let whole = offset.is_multiple_of(PAGE as u64);
         let pages = sums.area.pages(offset, len);
         let pinned = match self.load_and_pin(sums, &pages).await {
@@ -95,10 +97,19 @@ impl Flash {
             Err(error) => return Err(FlashError::Failed(error.errno(), op.buf)),
         };
         // A page that is changed in part has no checksum that is known.
-        let sum_of = |page: &[u8]| if whole && page.len() == PAGE { sum_of(page) } else { NONE };
+        let sum_of = |(page, number): (&[u8], u64)| match whole && page.len() == PAGE {
+            true => sum_of(page, number),
+            false => NONE,
+        };
+        let numbers = of / PAGE as u64..;
         let mut new: Vec<u32> = match &op.buf {
-            Some(bytes) => bytes[at..at + len as usize].chunks(PAGE).map(sum_of).collect(),
-            None => vec![sum_of(&[0; PAGE]); (len / PAGE as u64) as usize],
+            Some(bytes) => {
+                bytes[at..at + len as usize].chunks(PAGE).zip(numbers).map(sum_of).collect()
+            }
+            None => {
+                let zeroes = (0..len / PAGE as u64).map(|_| &[0; PAGE][..]);
+                zeroes.zip(numbers).map(sum_of).collect()
+            }
         };
         new.resize((pages.end - pages.start) as usize, NONE);
         let changing = sums.change_begins(pages.clone());

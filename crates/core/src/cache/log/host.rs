@@ -79,7 +79,7 @@ impl ShardHost {
         let len = buf.as_ref().map_or(0, |b| b.len() as u64);
         let answer = LateAnswer::default();
         let guards = Guards { answer: Some(Rc::clone(&answer)), ..Guards::default() };
-        let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0 };
+        let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0, of: 0 };
         match self.flash.io(op, guards).await {
             Ok(buf) => Ok(buf),
             Err(FlashError::Failed(errno, _)) => Err(errno),

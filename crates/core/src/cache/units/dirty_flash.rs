@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::flash_writes::{Covers, FlashWrites, Key, sums_of, sums_of_zeroes};
 use super::table::{SlotPin, Table};
-use super::unit_cache::offset_of;
+use super::unit_cache::{offset_of, place_of};
 use crate::buf::{Buf, PAGE};
 use crate::context::Context;
 use crate::exec::{IoKind, WaitList, each};
@@ -120,15 +120,15 @@ impl DirtyFlash {
     }
 
     async fn read_once(&self, pin: &SlotPin, (within, len): (u64, u64)) -> Result<Buf, Unreadable> {
-        let offset = self.offset(pin, within);
+        let places = self.places(pin, within);
         let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
         if mutant::is_active("write-back-unverified") {
             let buf = Buf::with_len(len as usize);
-            let op = FlashOp::whole(Role::Metadata, IoKind::Read, offset, buf);
+            let op = FlashOp::whole(Role::Metadata, IoKind::Read, places.0, buf);
             let read = self.flash.io(op, guards()).await.map_err(|e| Unreadable::Device(e.errno()));
             return read?.ok_or(Unreadable::Device(Errno::EIO));
         }
-        self.flash.insist_read(offset, Buf::with_len(len as usize), guards).await
+        self.flash.insist_read(places, Buf::with_len(len as usize), guards).await
     }
 
     /// Writes, trims or zeroes whole blocks of a slot.
@@ -145,8 +145,8 @@ impl DirtyFlash {
         self.make_room().await?;
         let sums = buf.as_ref().map_or_else(|| sums_of_zeroes(len), |bytes| sums_of(bytes));
         let held = self.writes.hold(pin.slot(), touched(within, len)).await;
-        let (offset, role) = (self.offset(&pin, within), Role::Data);
-        let op = FlashOp { role, kind, offset, len, buf, at: 0 };
+        let ((offset, of), role) = (self.places(&pin, within), Role::Data);
+        let op = FlashOp { role, kind, offset, len, buf, at: 0, of };
         let op = self.whole_pages(&pin, within, op).await?;
         let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
         let result = self.flash.insist(op, guards).await;
@@ -177,7 +177,7 @@ impl DirtyFlash {
             None => changed.fill(0),
         }
         let kind = IoKind::Write { fua: op.kind.is_fua() };
-        Ok(FlashOp::whole(op.role, kind, self.offset(pin, start), bytes))
+        Ok(FlashOp::data(kind, self.places(pin, start), bytes))
     }
 
     /// Writes pages again that were damaged, with what `read` returns of them, and returns that. No change of them runs
@@ -197,9 +197,9 @@ impl DirtyFlash {
             Ok(bytes) => bytes,
             Err(errno) => return Some(Err(errno)),
         };
-        let offset = self.offset(&pin, u64::from(pages.start) * PAGE as u64);
+        let places = self.places(&pin, u64::from(pages.start) * PAGE as u64);
         let kind = IoKind::Write { fua: false };
-        let op = FlashOp::whole(Role::Data, kind, offset, Buf::copy_of(&bytes));
+        let op = FlashOp::data(kind, places, Buf::copy_of(&bytes));
         let guards = Guards { pin: Some(pin), ..Guards::default() };
         let _ = self.flash.io(op, guards).await;
         Some(Ok(bytes))
@@ -300,8 +300,8 @@ impl DirtyFlash {
             }
         };
         if held.verify(&mut bytes) {
-            let (kind, offset) = (IoKind::Write { fua: false }, self.offset(&pin, within));
-            let op = FlashOp::whole(Role::Data, kind, offset, bytes);
+            let (kind, places) = (IoKind::Write { fua: false }, self.places(&pin, within));
+            let op = FlashOp::data(kind, places, bytes);
             let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
             self.flash.insist(op, guards).await.map_err(|error| error.errno())?;
         }
@@ -309,7 +309,9 @@ impl DirtyFlash {
         Ok(())
     }
 
-    fn offset(&self, pin: &SlotPin, within: u64) -> u64 {
-        offset_of(&self.cx.shape, &self.plan, pin, within)
+    /// Byte `within` of a pinned unit on the device, and on the volume.
+    fn places(&self, pin: &SlotPin, within: u64) -> (u64, u64) {
+        let shape = &self.cx.shape;
+        (offset_of(shape, &self.plan, pin, within), place_of(shape, pin, within))
     }
 }

@@ -27,7 +27,7 @@ impl Table {
         let mut entries = self.entries.borrow_mut();
         let mixed = &mut entries.mixed;
         let (slot, shift) = mixed.places(unit, pages).or_else(|| mixed.append(unit, pages))?;
-        Some(self.pin_singles(&mut entries, slot, shift))
+        Some(self.pin_pages(&mut entries, unit, (slot, shift)))
     }
 
     /// Opens a free slot for single pages; `reads`: of clients up to now. Returns false if no slot is free, or volumes need

@@ -106,6 +106,8 @@ pub(crate) struct Table {
 pub(crate) struct SlotPin {
     table: Rc<Table>,
     slot: u32,
+    /// The unit whose pages it keeps; meaningless if it keeps a mixed slot as a whole.
+    unit: u32,
     /// The place in the slot of the unit's page 0, which may wrap; 0 for a slot that holds the unit.
     shift: u32,
 }
@@ -174,18 +176,19 @@ impl Table {
     }
 
     pub(super) fn pin(self: &Rc<Self>, entries: &mut Entries, slot: u32) -> SlotPin {
-        self.pin_singles(entries, slot, 0)
+        let unit = entries.unit_in(slot).unwrap_or(u32::MAX);
+        self.pin_pages(entries, unit, (slot, 0))
     }
 
-    pub(super) fn pin_singles(
+    pub(super) fn pin_pages(
         self: &Rc<Self>,
         entries: &mut Entries,
-        slot: u32,
-        shift: u32,
+        unit: u32,
+        (slot, shift): (u32, u32),
     ) -> SlotPin {
         // Cannot overflow: each pin belongs to an operation or path in memory.
         entries.slots[slot as usize].pins += 1;
-        SlotPin { table: Rc::clone(self), slot, shift }
+        SlotPin { table: Rc::clone(self), slot, unit, shift }
     }
 
     /// The slot of the unit or of its single pages, pinned, if all of `pages` are valid there. Counts as an access.
@@ -194,7 +197,7 @@ impl Table {
         entries.replacement.requested();
         let Some(slot) = entries.slot_of(unit) else {
             let (slot, shift) = entries.mixed.hit(unit, pages)?;
-            return Some(self.pin_singles(&mut entries, slot, shift));
+            return Some(self.pin_pages(&mut entries, unit, (slot, shift)));
         };
         if !entries.all_valid(slot, pages) {
             return None;
@@ -208,7 +211,7 @@ impl Table {
         let mut entries = self.entries.borrow_mut();
         let Some(slot) = entries.slot_of(unit) else {
             let (slot, shift) = entries.mixed.peek(unit, pages)?;
-            return Some(self.pin_singles(&mut entries, slot, shift));
+            return Some(self.pin_pages(&mut entries, unit, (slot, shift)));
         };
         entries.all_valid(slot, pages).then(|| self.pin(&mut entries, slot))
     }
@@ -442,6 +445,11 @@ impl SlotPin {
         self.slot
     }
 
+    /// The unit whose pages it keeps.
+    pub(super) fn unit(&self) -> u32 {
+        self.unit
+    }
+
     /// The places of pages of the unit in the slot: the pages themselves, unless the slot is mixed.
     pub(crate) fn places(&self, pages: &Pages) -> Pages {
         shifted(pages, self.shift)
@@ -482,7 +490,8 @@ impl SlotPin {
 
 impl Clone for SlotPin {
     fn clone(&self) -> Self {
-        self.table.pin_singles(&mut self.table.entries.borrow_mut(), self.slot, self.shift)
+        let mut entries = self.table.entries.borrow_mut();
+        self.table.pin_pages(&mut entries, self.unit, (self.slot, self.shift))
     }
 }
 

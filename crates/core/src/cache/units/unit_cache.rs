@@ -57,6 +57,12 @@ pub(crate) struct UnitCache<J> {
 }
 
 /// Offset on the device of byte `within` of the unit that a pin belongs to. The slots of all shards are interleaved.
+/// Byte `within` of a pinned unit on the volume.
+pub(super) fn place_of(shape: &Shape, pin: &SlotPin, within: u64) -> u64 {
+    shape.unit_offset(pin.unit()) + within
+}
+
+/// Byte `within` of a pinned unit on the device.
 pub(super) fn offset_of(shape: &Shape, plan: &FlashPlan, pin: &SlotPin, within: u64) -> u64 {
     let global = u64::from(pin.slot()) * u64::from(shape.shards) + u64::from(shape.shard);
     plan.base + global * shape.unit_bytes + pin.offset(within)
@@ -274,7 +280,8 @@ impl<J: Journal> UnitCache<J> {
     ) -> impl Future<Output = Result<Buf, FlashError>> {
         let (kind, offset) = (IoKind::Read, self.offset(&pin, within));
         let role = if mutant::is_active("hit-unverified") { Role::Metadata } else { Role::Data };
-        let op = FlashOp { role, kind, offset, len, buf: Some(buf), at: 0 };
+        let of = place_of(&self.cx.shape, &pin, within);
+        let op = FlashOp { role, kind, offset, len, buf: Some(buf), at: 0, of };
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 
@@ -399,7 +406,8 @@ impl<J: Journal> UnitCache<J> {
             return Err(FlashError::Failed(Errno::EIO, Some(buf)));
         }
         let (kind, offset) = (IoKind::Write { fua: false }, self.offset(&pin, within));
-        let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at };
+        let of = place_of(&self.cx.shape, &pin, within);
+        let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at, of };
         let guards = Guards { pin: Some(pin), claim: Some(claim), share, ..Guards::default() };
         self.io(op, guards).await
     }

@@ -27,7 +27,7 @@ impl Table {
             });
             entries.mixed.invalidate(unit, pages);
             let (slot, shift) = singles?;
-            let pin = self.pin_singles(&mut entries, slot, shift);
+            let pin = self.pin_pages(&mut entries, unit, (slot, shift));
             return Some(WriteTarget { pin, valid: valid? });
         };
         let valid = PageSet::of(pages, |p| entries.all_valid(slot, &(p..p + 1)));

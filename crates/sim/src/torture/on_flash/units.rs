@@ -144,7 +144,10 @@ fn judge_pages(
 ) -> Judged<()> {
     let Some(layout) = plan.layout(moment.volume, shape.shard) else { return Ok(()) };
     let undetected = moment.setup.promise() == Promise::Undetected;
-    judge_owners(&layout, shape, found)?;
+    let is_misled =
+        |slot: u32| moment.setup.is_detected() && place_is_damaged(&layout, slot, found, flash);
+    let misled: Vec<u32> = (0..layout.slots).filter(|slot| is_misled(*slot)).collect();
+    judge_owners(&layout, shape, found, &misled)?;
     for slot in 0..layout.slots {
         let number = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
         let slot_at = plan.slots_at + number * shape.unit_bytes;
@@ -172,7 +175,7 @@ fn judge_pages(
                 if a.content == as_written(theirs + i, b.content) {
                     continue;
                 }
-                if a.damaged && moment.setup.is_detected() {
+                if misled.contains(&slot) || a.damaged && moment.setup.is_detected() {
                     continue; // when it is read
                 }
                 if undetected && a.damaged {
@@ -191,11 +194,20 @@ fn judge_pages(
     Ok(())
 }
 
-/// Every unit has one slot at most, every single page one place, and none has both.
-fn judge_owners(layout: &Layout, shape: &Shape, found: &Recovered) -> Judged<()> {
+/// Whether the directory that names the pages of a mixed slot is not the one that was written: an older one may be in its place.
+fn place_is_damaged(layout: &Layout, slot: u32, found: &Recovered, flash: &Image) -> bool {
+    let (at, len) = layout.directory(slot);
+    let mut sectors = at / SECTOR as u64..(at + len) / SECTOR as u64;
+    let is_damaged = |sector: u64| flash.get(sector as usize).is_some_and(|held| held.damaged);
+    found.unit(slot, layout).is_none() && sectors.any(is_damaged)
+}
+
+/// Every unit has one slot at most, every single page one place, and none has both. `misled`: slots with an older directory.
+fn judge_owners(layout: &Layout, shape: &Shape, found: &Recovered, misled: &[u32]) -> Judged<()> {
     let (mut units, mut singles) = (Vec::with_capacity(layout.slots as usize), Vec::new());
     let contradicts = |unit: u32| wrong("8: metadata contradicts itself", format!("unit {unit}"));
-    for slot in (0..layout.slots).filter(|slot| found.is_used(*slot, layout)) {
+    let used = |slot: &u32| found.is_used(*slot, layout) && !misled.contains(slot);
+    for slot in (0..layout.slots).filter(used) {
         let Some(unit) = found.unit(slot, layout) else {
             singles.extend(found.pages(slot, layout).iter().map(|page| (page.unit, page.page)));
             continue;
