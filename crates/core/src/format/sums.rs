@@ -8,7 +8,7 @@
 //! A sector, little-endian: CRC-32C of the sector with this field zero (u32), version (u32), volume id plus the sector's first
 //! byte on the device (u64, modulo 2 to the power of 64); then the checksums of 124 pages (u32 each). A checksum is the CRC-32C of
 //! the page, XOR the low half of the page's number on the volume (its first byte / 4096), so that what another page has never matches,
-//! whatever metadata tells of the slot; 1 stands for a checksum of 0, and 0 for a page without one.
+//! whatever metadata lists for its slot; 1 stands for a checksum of 0, and 0 for a page without one.
 
 use std::ops::Range;
 
@@ -16,7 +16,6 @@ use super::flash_plan::FlashPlan;
 use crate::buf::{Buf, PAGE, SECTOR};
 use crate::bytes::{u32_at, u64_at};
 use crate::checksum::crc32c;
-use crate::mutant;
 use crate::shape::Shape;
 
 const HEADER: usize = 16;
@@ -32,8 +31,7 @@ pub const NONE: u32 = 0;
 /// The checksum of a page with this number on the volume.
 #[must_use]
 pub fn sum_of(page: &[u8], number: u64) -> u32 {
-    let place = if mutant::is_active("sum-of-any-page") { 0 } else { number as u32 };
-    match crc32c(page) ^ place {
+    match crc32c(page) ^ number as u32 {
         NONE => 1,
         sum => sum,
     }

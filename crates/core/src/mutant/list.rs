@@ -47,7 +47,6 @@ pub const MUTANTS: &[Mutant] = &[
         "18",
         "a flush of flash does not cover the checksums of what it covers",
     ),
-    mutant("sum-of-any-page", "18", "a checksum does not tell which page of the volume it is of"),
     mutant("hit-unverified", "18", "a hit is not compared with its checksum"),
     mutant(
         "write-back-unverified",

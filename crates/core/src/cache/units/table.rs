@@ -199,19 +199,18 @@ impl Table {
             let (slot, shift) = entries.mixed.hit(unit, pages)?;
             return Some(self.pin_pages(&mut entries, unit, (slot, shift)));
         };
-        if !entries.all_valid(slot, pages) {
-            return None;
-        }
-        entries.accessed(slot);
-        Some(self.pin(&mut entries, slot))
+        entries.all_valid(slot, pages).then(|| {
+            entries.accessed(slot);
+            self.pin(&mut entries, slot)
+        })
     }
 
     /// As [`hit`](Self::hit), but counts as no access.
     pub(crate) fn peek(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<SlotPin> {
         let mut entries = self.entries.borrow_mut();
         let Some(slot) = entries.slot_of(unit) else {
-            let (slot, shift) = entries.mixed.peek(unit, pages)?;
-            return Some(self.pin_pages(&mut entries, unit, (slot, shift)));
+            let place = entries.mixed.peek(unit, pages);
+            return place.map(|place| self.pin_pages(&mut entries, unit, place));
         };
         entries.all_valid(slot, pages).then(|| self.pin(&mut entries, slot))
     }
@@ -235,8 +234,7 @@ impl Table {
 
     /// A slot that holds a unit, pinned, and its unit.
     pub(crate) fn pin_used(self: &Rc<Self>, slot: u32) -> Option<(SlotPin, u32)> {
-        let unit = self.unit_of(slot)?;
-        Some((self.pin_slot(slot), unit))
+        self.unit_of(slot).map(|unit| (self.pin_slot(slot), unit))
     }
 
     /// A slot that is in use, pinned.
@@ -490,8 +488,8 @@ impl SlotPin {
 
 impl Clone for SlotPin {
     fn clone(&self) -> Self {
-        let mut entries = self.table.entries.borrow_mut();
-        self.table.pin_pages(&mut entries, self.unit, (self.slot, self.shift))
+        let Self { table, slot, unit, shift } = self;
+        table.pin_pages(&mut table.entries.borrow_mut(), *unit, (*slot, *shift))
     }
 }
 
