@@ -73,6 +73,9 @@ install:
 	install -m 755 dist/udev/larder-origin dist/udev/larder-name $(DESTDIR)$(PREFIX)/lib/udev
 	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' dist/apparmor/larder-server \
 	    > $(DESTDIR)$(PREFIX)/share/doc/larder/larder-server
+	for file in larder.rules.yml grafana-dashboard.json; do \
+	    install -D -m 644 dist/prometheus/$$file $(DESTDIR)$(PREFIX)/share/doc/larder/$$file || exit 1; \
+	done
 	for kind in sysusers.d tmpfiles.d; do \
 	    install -D -m 644 dist/$$kind/larder.conf $(DESTDIR)$(PREFIX)/lib/$$kind/larder.conf || exit 1; \
 	done
