@@ -2,15 +2,20 @@
 //! `larder check`: what an unused flash device holds, and what a start with it would do.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use larder_core::buf::PAGE;
 use larder_io::{Access, DevSpec, Device, rough_size};
-use larder_volume::{FlashReport, StateFile, VolumeError, inspect};
+use larder_volume::{
+    DataReport, FlashReport, MOST_PLACES, StateFile, VolumeError, compare, inspect,
+};
 
 use crate::control::default_state;
 use crate::exit::Coded;
 use crate::out;
+use crate::trace::output::TELL_EVERY;
 
 /// What to check.
 #[derive(Args, Debug)]
@@ -24,6 +29,9 @@ pub struct CheckArgs {
     /// Write a lost copy of the label; other damage is repaired by a start where the origin has all data
     #[arg(long)]
     pub repair: bool,
+    /// Read all cached data, and compare it with its checksums (--verify)
+    #[arg(long)]
+    pub data: bool,
     /// Print one JSON value
     #[arg(long)]
     pub json: bool,
@@ -36,15 +44,55 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     let directory = args.state.clone().map_or_else(default_state, Ok);
     let files = directory.as_ref().ok().map(|directory| StateFile::new(directory, "", ""));
     let report = inspect(&device, args.repair, files.as_ref())?;
+    let data = if args.data { Some(compare_data(&device, &report)?) } else { None };
     if args.json {
-        out::line(serde_json::to_value(&report)?)?;
+        let mut value = serde_json::to_value(&report)?;
+        if let Some(data) = &data {
+            value["data"] = serde_json::to_value(data)?;
+        }
+        out::line(value)?;
     } else {
         out::line(words(&report, args.repair, &directory))?;
+        data.iter().try_for_each(|data| out::line(data_words(data)))?;
     }
-    if report.damaged {
+    let damaged = |data: &DataReport| data.wrong.damaged_pages > data.wrong.lost_pages;
+    if report.damaged || data.as_ref().is_some_and(damaged) {
         bail!(Coded { code: 1, message: format!("{}: is damaged", report.flash) });
     }
     Ok(())
+}
+
+/// Compares cached data, with lines of progress.
+fn compare_data(device: &Device, report: &FlashReport) -> Result<DataReport> {
+    let mut told = Instant::now();
+    let all = rough_size(report.units_used * report.unit_bytes);
+    let mut progress = |pages: u64| {
+        if pages.is_multiple_of(256) && told.elapsed() >= TELL_EVERY {
+            out::tell!("compared {} of at most {all}", rough_size(pages * PAGE as u64));
+            told = Instant::now();
+        }
+    };
+    Ok(compare(device, &mut progress)?)
+}
+
+fn data_words(data: &DataReport) -> String {
+    let (wrong, compared) = (&data.wrong, data.compared_pages);
+    let (damaged, dirty) = (wrong.damaged_pages - wrong.lost_pages, wrong.lost_pages);
+    let unsure = match dirty {
+        0 => String::new(),
+        dirty => {
+            format!("; {dirty} dirty pages do not match: damaged, or being written as a crash came")
+        }
+    };
+    let mut text = format!("data: {compared} pages compared, {damaged} damaged{unsure}");
+    for place in &wrong.places {
+        let what = if place.lost { "dirty" } else { "damaged" };
+        text += &format!("\n{what}: {}+{}", place.offset, place.length);
+    }
+    if wrong.places.len() == MOST_PLACES {
+        text += "\nfurther ones are not listed";
+    }
+    text
 }
 
 /// The state file that names the device, and its origin.

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use larder_testkit::command::{make_initial, one_json};
+use larder_testkit::command::{larder_says, make_initial, one_json};
 use larder_testkit::load::{self, eventually};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
@@ -24,20 +24,22 @@ fn serve(place: &Place, preset: &str, more: &[&str]) -> Server {
     Server::start(&place.serve(&[&places[..], &own, more].concat()))
 }
 
-/// Flips a bit of every page in the upper part of the flash, beyond labels and metadata; the server reads it again.
-fn flip(flash: &Path, from: u64) -> u64 {
+/// Flips a bit of every page of the flash beyond labels and metadata; the server reads it again.
+fn flip(flash: &Path, from: u64) {
+    let end = std::fs::metadata(flash).unwrap().len();
+    flip_in(flash, from..end - end % PAGE);
+}
+
+/// Flips a bit of every page of a range.
+fn flip_in(flash: &Path, range: std::ops::Range<u64>) {
     let file = OpenOptions::new().read(true).write(true).open(flash).unwrap();
-    let end = file.metadata().unwrap().len();
-    let mut flips = 0;
-    for page in (from..end - end % PAGE).step_by(PAGE as usize) {
+    for page in range.step_by(PAGE as usize) {
         let at = page + (page / PAGE * 811) % PAGE;
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 1 << (page / PAGE % 8)], at).unwrap();
-        flips += 1;
     }
     file.sync_all().unwrap();
-    flips
 }
 
 #[test]
@@ -167,4 +169,65 @@ fn checksums_survive_a_restart_and_a_kill() {
         assert!(place.stat("read_hits") > 0);
     }
     server.stop();
+}
+
+/// The first slot of a flash of 40 MiB, or a page of it: nothing but a label follows the last one.
+fn slots_at(place: &Place) -> u64 {
+    let report = one_json(&larder_says(&["check", &place.word("flash"), "--json"]).out);
+    (40 << 20) - report["slots"].as_u64().unwrap() * report["unit_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_check_compares_what_flash_has() {
+    // Whole units, and single pages in mixed slots.
+    for (preset, warm) in [("sce", &["--all"][..]), ("larder", &["0+20KiB", "5MiB+8KiB"])] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = serve(&place, preset, &[]);
+        place.ask(&[&["warm"], warm].concat()).ok();
+        let cached =
+            one_json(&place.ask(&["cached", "--all", "--json"]).ok())["cached_bytes"].clone();
+        server.stop();
+        let check = || {
+            let ended = larder_says(&["check", &place.word("flash"), "--data", "--json"]);
+            (ended.code, one_json(&ended.out)["data"].clone())
+        };
+        let (code, data) = check();
+        assert_eq!((code, &data["damaged_pages"]), (0, &0.into()), "{preset}: {data}");
+        assert_eq!(data["compared_pages"].as_u64().map(|pages| pages * PAGE), cached.as_u64());
+        assert!(data["compared_pages"].as_u64() > Some(5), "{preset}: {data}");
+        let from = slots_at(&place);
+        // The last page of a slot of single pages lists them.
+        flip_in(&place.path("flash"), from..from + 16 * PAGE);
+        let (code, data) = check();
+        assert!(code == 1 && data["damaged_pages"].as_u64() > Some(0), "{preset}: {data}");
+        let said = larder_says(&["check", &place.word("flash"), "--data"]).out;
+        assert!(said.contains("\ndamaged: "), "{said}");
+        let server = serve(&place, preset, &[]);
+        assert!(place.read_all(BYTES) == load::initial(0, BYTES));
+        server.stop();
+    }
+}
+
+#[test]
+fn a_check_of_dirty_data_lists_it_apart() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let more = ["--write-policy", "write-back", "--write-back-after", "never"];
+    let server = serve(&place, "flashcache", &more);
+    place.client().write_at(8 << 20, &[7; 8192], true).unwrap();
+    server.kill();
+    flip(&place.path("flash"), slots_at(&place));
+    let ended = larder_says(&["check", &place.word("flash"), "--data"]);
+    assert!(ended.out.contains("2 dirty pages do not match"), "{}{}", ended.out, ended.err);
+    assert!(ended.out.contains("dirty: 8388608+8192"), "{}", ended.out);
+}
+
+#[test]
+fn a_check_of_data_needs_checksums() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    Server::start(&place.serve_preset("sce", &[])).stop();
+    let ended = larder_says(&["check", &place.word("flash"), "--data"]);
+    assert!(ended.code != 0 && ended.err.contains("has no checksums"), "{}", ended.err);
 }

@@ -128,6 +128,17 @@ pub fn inspect(
     repair: bool,
     files: Option<&StateFile>,
 ) -> Result<Report, VolumeError> {
+    let (label, plan) = plan_of(device)?;
+    let mut repaired = Vec::new();
+    for at in lost_labels(device, &label)?.into_iter().filter(|_| repair) {
+        write_label(device, &label, at)?;
+        repaired.push(format!("the copy of the label at byte {at}"));
+    }
+    Ok(Report { repaired, ..report(device, &plan, &label, files)? })
+}
+
+/// The label of a device, and the places that follow from it.
+pub(crate) fn plan_of(device: &Device) -> Result<(Label, Plan), VolumeError> {
     let label = find(device)?;
     let size = size_of(device);
     owner(&Found::Label(label.clone()), size.bytes).map_err(|why| refused(device, &why))?;
@@ -143,12 +154,7 @@ pub fn inspect(
         };
         VolumeError::Refused(format!("{}: {why}", device.name()))
     })?;
-    let mut repaired = Vec::new();
-    for at in lost_labels(device, &label)?.into_iter().filter(|_| repair) {
-        write_label(device, &label, at)?;
-        repaired.push(format!("the copy of the label at byte {at}"));
-    }
-    Ok(Report { repaired, ..report(device, &plan, &label, files)? })
+    Ok((label, plan))
 }
 
 fn find(device: &Device) -> Result<Label, VolumeError> {

@@ -10,7 +10,7 @@
 //! | clients' connections, without a protocol; their peers; their seats; their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
 //! | attach and detach of flash; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
 //! | copies of dirty data; volumes that leave their cache and join it | `clear.rs` |
-//! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
+//! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `compare.rs`, `verdict.rs` |
 //! | what a block device promises its users | `promises.rs` |
 //! | settings that change while a cache serves; the bound on flash writes | `settings.rs`, `set.rs`; `daily_writes.rs` |
 //! | ranges that are pinned and excluded; what commands do with ranges | `volume_ranges.rs`, `range_rules.rs`, `state_file/ranges.rs`; `ranges.rs` |
@@ -24,6 +24,7 @@ pub mod budget;
 mod cache;
 mod clear;
 mod client;
+mod compare;
 mod config;
 mod connection;
 mod curve;
@@ -72,6 +73,7 @@ mod volume_ranges;
 mod worker;
 
 pub use self::cache::Cache;
+pub use self::compare::{DataReport, compare};
 pub use self::config::{CacheConfig, ClientLimits, RECORDER_BYTES, VolumeConfig};
 pub use self::connection::Accepted;
 pub use self::curve::{MOST_TIMES, Point, Shown};

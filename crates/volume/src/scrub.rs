@@ -39,9 +39,10 @@ pub struct Place {
 }
 
 impl Scrubbed {
-    fn add(&mut self, found: Damaged, space: &Range<u64>) {
+    /// Adds a page; `start`: of the volume, in the space of several.
+    pub(crate) fn add(&mut self, found: Damaged, start: u64) {
         let Damaged { range, lost } = found;
-        let (offset, length) = (range.start - space.start, range.end - range.start);
+        let (offset, length) = (range.start - start, range.end - range.start);
         let pages = length.div_ceil(PAGE as u64);
         self.damaged_pages += pages;
         self.lost_pages += if lost { pages } else { 0 };
@@ -72,7 +73,7 @@ impl Volume {
         self.check_present()?;
         self.check(ranges)?;
         self.flash_bytes()?;
-        let (space, mut scrubbed) = (&self.space(), Scrubbed::default());
+        let (start, mut scrubbed) = (self.space().start, Scrubbed::default());
         let act = &mut |some: &[Range<u64>], goes_on: GoesOn<'_>| {
             let found = self.each_worker(some, goes_on, |shard, ranges, done: Done<_>| {
                 shard.scrub(ranges, done);
@@ -83,7 +84,7 @@ impl Volume {
             let found = found.map_err(|errno| self.cannot(errno, lacks))?;
             let mut found: Vec<Damaged> = found.into_iter().flatten().collect();
             found.sort_unstable_by_key(|damaged| damaged.range.start);
-            found.into_iter().for_each(|damaged| scrubbed.add(damaged, space));
+            found.into_iter().for_each(|damaged| scrubbed.add(damaged, start));
             Ok(true)
         };
         let ranged = self.in_windows(ranges, terms, progress, act)?;
@@ -100,7 +101,7 @@ mod tests {
         let mut scrubbed = Scrubbed::default();
         for (page, lost) in [(4, false), (5, false), (6, true), (9, true)] {
             let range = page * 4096..(page + 1) * 4096;
-            scrubbed.add(Damaged { range, lost }, &(4096..1 << 30));
+            scrubbed.add(Damaged { range, lost }, 4096);
         }
         let place =
             |page: u64, pages: u64, lost| Place { offset: page * 4096, length: pages * 4096, lost };

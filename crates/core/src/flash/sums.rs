@@ -30,7 +30,7 @@ use super::guards::LateAnswer;
 use crate::buf::{Buf, PAGE};
 use crate::exec::WaitList;
 use crate::format::FlashPlan;
-use crate::format::sums::{EACH, IN_SECTOR, NONE, SECTORS, SumsArea};
+use crate::format::sums::{EACH, NONE, Newest, SumsArea};
 use crate::mutant;
 use crate::shape::Shape;
 
@@ -88,11 +88,9 @@ pub(super) enum Room {
 
 /// A block that is being loaded.
 pub(super) struct Loading {
-    sums: Box<[u32]>,
-    /// The version of each sector that was found.
-    found: [Option<u32>; SECTORS],
+    found: Newest,
     /// The version of the block; of several after a restart.
-    newest: u32,
+    version: u32,
 }
 
 /// A block, ready to be written.
@@ -122,21 +120,14 @@ pub(super) struct Pinned<'a> {
 impl Loading {
     /// Takes from a copy what is newer than what was found before. Returns whether all is found.
     pub(super) fn take(&mut self, area: &SumsArea, at: u64, bytes: &[u8]) -> bool {
-        for sector in 0..SECTORS {
-            let Some((version, sums)) = area.decode(bytes, (at, sector)) else { continue };
-            let accepted = version == self.newest || self.newest == UNKNOWN;
-            if accepted && self.found[sector].is_none_or(|found| found < version) {
-                self.found[sector] = Some(version);
-                let own = self.sums[sector * IN_SECTOR..].iter_mut();
-                own.zip(sums).for_each(|(own, sum)| *own = sum);
-            }
-        }
-        self.newest != UNKNOWN && self.found.iter().all(Option::is_some)
+        let wanted = self.version;
+        self.found.take(area, (at, bytes), |version| version == wanted || wanted == UNKNOWN);
+        wanted != UNKNOWN && self.found.versions.iter().all(Option::is_some)
     }
 
     /// Whether anything was found.
     pub(super) fn has_any(&self) -> bool {
-        self.found.iter().any(Option::is_some)
+        self.found.versions.iter().any(Option::is_some)
     }
 }
 
@@ -218,9 +209,7 @@ impl Sums {
 
     /// What was read of a block's copies so far is nothing.
     pub(super) fn loading(&self, block: u32) -> Loading {
-        let sums = vec![NONE; EACH as usize].into_boxed_slice();
-        let version = self.state.borrow().versions[block as usize];
-        Loading { sums, found: [None; SECTORS], newest: version }
+        Loading { found: Newest::default(), version: self.state.borrow().versions[block as usize] }
     }
 
     /// Makes room for a block, by evicting one that is not in use.
@@ -245,13 +234,14 @@ impl Sums {
     }
 
     /// A block was loaded. If its sectors have several versions, or some are missing, it must be written again.
-    pub(super) fn loaded(&self, block: u32, Loading { sums, found, newest }: Loading) {
+    pub(super) fn loaded(&self, block: u32, Loading { found, version }: Loading) {
         let mut state = self.state.borrow_mut();
-        let version = if newest == UNKNOWN { found.iter().flatten().max().copied() } else { None };
-        if let Some(version) = version {
-            state.versions[block as usize] = version;
+        let Newest { sums, versions } = found;
+        let newest = versions.iter().flatten().max().filter(|_| version == UNKNOWN);
+        if let Some(newest) = newest {
+            state.versions[block as usize] = *newest;
         }
-        let whole = found.iter().all(|version| *version == found[0]);
+        let whole = versions.iter().all(|version| *version == versions[0]);
         let changed = !whole;
         let loaded = Block { sums, changed, writing: false, pins: 0, used: true, late: None };
         state.blocks.insert(block, loaded);

@@ -6,13 +6,14 @@
 //! | label: owner of the device, and places of its sections | `label.rs` |
 //! | plan: all places, from choices and a size, or from a label | `plan.rs` |
 //! | places of a cache of units, also for the engine; of page logs | `units.rs`, `flash_plan.rs`; `logs.rs` |
-//! | checksums of cached pages | `sums.rs` |
+//! | checksums of cached pages; their comparison off line | `sums.rs`; `compare.rs` |
 //! | sizes, and the errors for small devices | `room.rs` |
 //! | reading the metadata | `kept.rs` |
 //! | state record off the flash | `state.rs` |
 //! | decision whether a flash may be used; its reasons | `admit.rs`; `why.rs` |
 
 mod admit;
+mod compare;
 mod flash_plan;
 mod kept;
 pub mod label;
@@ -27,6 +28,7 @@ mod why;
 pub use self::admit::{
     Asked, AskedOrigin, Decision, Owner, Records, Vouched, Warm, Wishes, admit, owner,
 };
+pub use self::compare::{Compared, compare_data};
 pub use self::flash_plan::{FlashPlan, MetadataPlan, SumsPlan};
 pub use self::kept::{Kept, LogsKept, Medium, Unreadable, look_at_journal, look_at_log};
 pub use self::label::{Keeps, LOG_PERIODIC};

@@ -37,6 +37,39 @@ pub fn sum_of(page: &[u8], number: u64) -> u32 {
     }
 }
 
+/// The newest checksums of a block, from the copies that were read.
+pub struct Newest {
+    /// Of each page, or [`NONE`].
+    pub sums: Box<[u32]>,
+    /// The version of each sector that was found.
+    pub versions: [Option<u32>; SECTORS],
+}
+
+impl Default for Newest {
+    fn default() -> Self {
+        Self { sums: vec![NONE; EACH as usize].into_boxed_slice(), versions: [None; SECTORS] }
+    }
+}
+
+impl Newest {
+    /// Takes from the copy at this place what is newer than what was found before, of versions that are accepted.
+    pub fn take(
+        &mut self,
+        area: &SumsArea,
+        (at, bytes): (u64, &[u8]),
+        accepts: impl Fn(u32) -> bool,
+    ) {
+        for sector in 0..SECTORS {
+            let Some((version, sums)) = area.decode(bytes, (at, sector)) else { continue };
+            if accepts(version) && self.versions[sector].is_none_or(|found| found < version) {
+                self.versions[sector] = Some(version);
+                let own = self.sums[sector * IN_SECTOR..].iter_mut();
+                own.zip(sums).for_each(|(own, sum)| *own = sum);
+            }
+        }
+    }
+}
+
 /// Where the checksums of a shard lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumsArea {
@@ -77,6 +110,12 @@ impl SumsArea {
     #[must_use]
     pub fn first_of(&self, slot: u32) -> u64 {
         u64::from(slot) * (self.shape.unit_bytes / PAGE as u64)
+    }
+
+    /// The block of a page, and its place there.
+    #[must_use]
+    pub fn block_of(page: u64) -> (u32, usize) {
+        ((page / EACH) as u32, (page % EACH) as usize)
     }
 
     /// The blocks of these pages, each with its pages.

@@ -206,8 +206,19 @@ impl UnitsPlan {
 
     /// The places of the checksums of all shards, if it has any. Only metadata has the shape.
     pub fn sums_areas(&self, volume: u64) -> impl Iterator<Item = SumsArea> + use<> {
-        let (plan, shape) = (self.place(DevId(0), volume), self.metadata.map(|m| m.shape));
-        (0..self.shards()).filter_map(move |shard| SumsArea::of(&plan, &shape?.of_shard(shard)))
+        self.verified_shards(volume).map(|(_, _, area)| area)
+    }
+
+    /// The shape, metadata and checksums of each shard that has checksums.
+    pub(super) fn verified_shards(
+        &self,
+        volume: u64,
+    ) -> impl Iterator<Item = (Shape, Layout, SumsArea)> + use<> {
+        let (plan, place) = (*self, self.place(DevId(0), volume));
+        (0..self.shards()).filter_map(move |shard| {
+            let shape = plan.metadata?.shape.of_shard(shard);
+            Some((shape, plan.layout(volume, shard)?, SumsArea::of(&place, &shape)?))
+        })
     }
 
     pub(super) fn blank(&self, volume: u64) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
