@@ -57,13 +57,19 @@ pub struct AttachArgs {
 
 /// Sends a command and prints its answer.
 pub fn ask(args: &ControlArgs, command: &Command, show: impl Fn(&Value) -> String) -> Result<()> {
+    print(args, &answer(args, command)?, show)
+}
+
+/// The answer to a command; its progress goes to standard error.
+pub fn answer(args: &ControlArgs, command: &Command) -> Result<Value> {
     let path = args.socket()?;
     let progress = |text: &str| out::tell!("{text}");
-    match client::ask(&path, command, progress) {
-        Ok(value) if args.json => out::line(value),
-        Ok(value) => out::line(show(&value)),
-        Err(failed) => bail!(Coded::from(failed)),
-    }
+    client::ask(&path, command, progress).map_err(|failed| Coded::from(failed).into())
+}
+
+/// Prints an answer, as JSON or in the words of `show`.
+pub fn print(args: &ControlArgs, value: &Value, show: impl Fn(&Value) -> String) -> Result<()> {
+    if args.json { out::line(value) } else { out::line(show(value)) }
 }
 
 /// `status` and `stats`: one line a key, sizes readable.

@@ -102,7 +102,7 @@ fn a_scrub_finds_what_no_client_reads() {
         make_initial(&place.path("origin"), BYTES);
         let server = serve(&place, preset, &[]);
         place.ask(&["warm", "--all"]).ok();
-        let scrub = || one_json(&place.ask(&["scrub", "--all", "--json"]).ok());
+        let scrub = || one_json(&place.ask(&["scrub", "--all", "--json"]).out);
         assert_eq!(
             (scrub()["damaged_pages"].as_u64(), scrub()["places"].as_array().unwrap().len()),
             (Some(0), 0)
@@ -132,7 +132,9 @@ fn a_scrub_names_what_only_flash_had() {
     let mut client = place.client();
     client.write_at(8 << 20, &[7; 8192], false).unwrap();
     flip(&place.path("flash"), 1 << 20);
-    let said = place.ask(&["scrub", "--all"]).ok();
+    let ended = place.ask(&["scrub", "--all"]);
+    let said = ended.out;
+    assert_eq!(ended.code, 1, "{}", ended.err);
     assert!(said.contains("2 of them lost") && said.contains("lost: 8388608+8192"), "{said}");
     server.stop();
 }

@@ -38,7 +38,7 @@ pub fn compare(device: &Device, progress: &mut dyn FnMut(u64)) -> Result<DataRep
     let compared = compare_data(&units, label.volume, &Raw(device), &mut |page| {
         report.compared_pages += 1;
         if !page.matches {
-            report.wrong.add(Damaged { range: page.range, lost: page.dirty }, 0);
+            report.wrong.add(Damaged { range: page.range, lost: page.dirty }, &(0..u64::MAX));
         }
         progress(report.compared_pages);
     });

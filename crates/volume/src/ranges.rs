@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use larder_core::buf::PAGE;
 use larder_core::ranges::windows;
 use larder_core::request::Errno;
 use larder_core::shard::{Arrangement, Shard};
@@ -177,7 +178,9 @@ impl Volume {
     ) -> Result<Ranged, VolumeError> {
         let began = Instant::now();
         let range_bytes = total(ranges);
-        let paced = |pace: u64| (pace as f64 * PACED.as_secs_f64()) as u64;
+        // Whole pages, so that no page is handled twice.
+        let paced =
+            |pace: u64| (pace as f64 * PACED.as_secs_f64()) as u64 / PAGE as u64 * PAGE as u64;
         let window = terms.pace.map_or(WINDOW, |pace| paced(pace).clamp(LEAST, WINDOW));
         let mut passed_bytes = 0;
         for some in batches(ranges, window) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A scrub: what flash has of ranges is read back and compared with its checksums.
 //!
-//! Invariant: every damaged page is counted; of their places a report has the first [`MOST_PLACES`] runs.
+//! Invariant: every damaged page that was found is counted; of their places a report has the first [`MOST_PLACES`] runs.
 
 use std::ops::Range;
 
 use larder_core::buf::PAGE;
+use larder_core::request::Errno;
 use larder_core::shard::Damaged;
 use serde::Serialize;
 
@@ -39,10 +40,10 @@ pub struct Place {
 }
 
 impl Scrubbed {
-    /// Adds a page; `start`: of the volume, in the space of several.
-    pub(crate) fn add(&mut self, found: Damaged, start: u64) {
+    /// Adds a page; `space`: of the volume, in that of several.
+    pub(crate) fn add(&mut self, found: Damaged, space: &Range<u64>) {
         let Damaged { range, lost } = found;
-        let (offset, length) = (range.start - start, range.end - range.start);
+        let (offset, length) = (range.start - space.start, range.end.min(space.end) - range.start);
         let pages = length.div_ceil(PAGE as u64);
         self.damaged_pages += pages;
         self.lost_pages += if lost { pages } else { 0 };
@@ -73,7 +74,7 @@ impl Volume {
         self.check_present()?;
         self.check(ranges)?;
         self.flash_bytes()?;
-        let (start, mut scrubbed) = (self.space().start, Scrubbed::default());
+        let (space, mut scrubbed) = (&self.space(), Scrubbed::default());
         let act = &mut |some: &[Range<u64>], goes_on: GoesOn<'_>| {
             let found = self.each_worker(some, goes_on, |shard, ranges, done: Done<_>| {
                 shard.scrub(ranges, done);
@@ -81,10 +82,13 @@ impl Volume {
             let Some(found) = found else { return Ok(false) };
             let lacks =
                 "scrub: cached data has no checksums; accepted: a cache of units with --verify on";
-            let found = found.map_err(|errno| self.cannot(errno, lacks))?;
+            let found = found.map_err(|errno| match errno {
+                Errno::EIO => VolumeError::Refused("flash cannot be read".to_owned()),
+                errno => self.cannot(errno, lacks),
+            })?;
             let mut found: Vec<Damaged> = found.into_iter().flatten().collect();
             found.sort_unstable_by_key(|damaged| damaged.range.start);
-            found.into_iter().for_each(|damaged| scrubbed.add(damaged, start));
+            found.into_iter().for_each(|damaged| scrubbed.add(damaged, space));
             Ok(true)
         };
         let ranged = self.in_windows(ranges, terms, progress, act)?;
@@ -101,7 +105,7 @@ mod tests {
         let mut scrubbed = Scrubbed::default();
         for (page, lost) in [(4, false), (5, false), (6, true), (9, true)] {
             let range = page * 4096..(page + 1) * 4096;
-            scrubbed.add(Damaged { range, lost }, 4096);
+            scrubbed.add(Damaged { range, lost }, &(4096..1 << 30));
         }
         let place =
             |page: u64, pages: u64, lost| Place { offset: page * 4096, length: pages * 4096, lost };

@@ -19,7 +19,8 @@ use larder_volume::RangeRule;
 use serde_json::Value;
 
 use crate::control::ControlArgs;
-use crate::operate::{ask, number, volume_bytes, whole_seconds};
+use crate::exit::Coded;
+use crate::operate::{answer, ask, number, print, volume_bytes, whole_seconds};
 use crate::units::size;
 
 /// Ranges that fit into one request.
@@ -138,24 +139,34 @@ pub fn scrub(args: &ScrubArgs) -> Result<()> {
     let ranges = extents(&args.of)?;
     let bound_seconds = args.bound.map(|bound| bound / 1_000_000_000);
     let command = Command::Scrub { ranges, pace_bytes: args.pace, bound_seconds };
-    ask(&args.of.control, &command, |value| {
-        let (all, passed) = (number(value, "range_bytes"), number(value, "passed_bytes"));
-        let ended = match passed < all {
-            true => format!("; the time was over after {}", rough_size(passed)),
-            false => String::new(),
-        };
-        let (damaged, lost) = (number(value, "damaged_pages"), number(value, "lost_pages"));
-        let cached = rough_size(number(value, "cached_bytes"));
-        let mut text = format!(
-            "scrubbed: {cached} on flash of {}; {damaged} pages damaged, {lost} of them lost{ended}",
-            rough_size(all)
-        );
-        for place in value["places"].as_array().into_iter().flatten() {
-            let what = if place["lost"] == true { "lost" } else { "written again" };
-            text += &format!("\n{what}: {}+{}", place["offset"], place["length"]);
+    let value = answer(&args.of.control, &command)?;
+    print(&args.of.control, &value, scrubbed)?;
+    match number(&value, "damaged_pages") {
+        0 => Ok(()),
+        damaged => {
+            let message = format!("{damaged} pages on flash were damaged");
+            bail!(Coded { code: 1, message })
         }
-        text
-    })
+    }
+}
+
+fn scrubbed(value: &Value) -> String {
+    let (all, passed) = (number(value, "range_bytes"), number(value, "passed_bytes"));
+    let ended = match passed < all {
+        true => format!("; the time was over after {}", rough_size(passed)),
+        false => String::new(),
+    };
+    let (damaged, lost) = (number(value, "damaged_pages"), number(value, "lost_pages"));
+    let cached = rough_size(number(value, "cached_bytes"));
+    let mut text = format!(
+        "scrubbed: {cached} on flash of {}; {damaged} pages damaged, {lost} of them lost{ended}",
+        rough_size(all)
+    );
+    for place in value["places"].as_array().into_iter().flatten() {
+        let what = if place["lost"] == true { "lost" } else { "damaged" };
+        text += &format!("\n{what}: {}+{}", place["offset"], place["length"]);
+    }
+    text
 }
 
 /// `pin`.

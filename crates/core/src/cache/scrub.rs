@@ -4,7 +4,7 @@
 //! What no client reads for a long time may rot, and would be found when the origin is gone. Clean data is written again from the
 //! origin; dirty data that does not match is reported as lost, and stays so until it is written again.
 //!
-//! Invariant: a scrub reads each page once, by the same path as every reader (`flash/verified.rs`); it has no view of its own of what is
+//! Invariant: a scrub reads by the same path as every reader (`flash/verified.rs`); it has no view of its own of what is
 //! damaged.
 
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::shape::Shape;
 pub struct Damaged {
     /// Its place on the volume, or in the space of several.
     pub range: Range<u64>,
-    /// No other device has its data.
+    /// It belongs to a dirty region: no other device counts as having its data.
     pub lost: bool,
 }
 
@@ -36,8 +36,8 @@ impl Current {
     /// Reads what flash has of this shard's part of ranges.
     ///
     /// # Errors
-    /// No flash is attached (`ENODEV`), it has no checksums (`EOPNOTSUPP`), a detach or a stop has begun (`ECANCELED`), or the
-    /// device fails.
+    /// No flash is attached (`ENODEV`), it has no checksums (`EOPNOTSUPP`), a detach or a stop has begun (`ECANCELED`), an origin does
+    /// not answer (`ETIMEDOUT`), or the device fails as a whole.
     pub(crate) async fn scrub(
         self: Rc<Self>,
         ranges: Vec<Range<u64>>,
@@ -45,19 +45,26 @@ impl Current {
         let mut found = Vec::new();
         for (unit, pages) in ranges.iter().flat_map(|range| self.parts(range)) {
             let _turn = self.turn().await?;
-            found.extend(match self.get() {
-                Cache::Clean(clean) if clean.units.flash.sums().is_some() => {
-                    clean.scrub(unit, pages).await?
-                }
-                Cache::WriteBack(cache) if cache.units.flash.sums().is_some() => {
-                    cache.scrub(unit, pages).await?
-                }
-                Cache::PassThrough => return Err(Errno::ENODEV),
-                Cache::Clean(_) | Cache::WriteBack(_) | Cache::Log(_) => {
-                    return Err(Errno::EOPNOTSUPP);
-                }
-            });
+            found.extend(self.scrub_unit(unit, pages).await?);
         }
         Ok(found)
+    }
+
+    async fn scrub_unit(&self, unit: u32, pages: Pages) -> Result<Vec<Damaged>, Errno> {
+        let origins = &self.cx.origins;
+        let volumes = origins.volumes_of([unit].into_iter());
+        let done = match self.get() {
+            Cache::Clean(clean) if clean.units.flash.sums().is_some() => {
+                let scrubs = clean.scrub(unit, pages);
+                origins.overdue.in_time("population-waits-for-hung", volumes, scrubs).await
+            }
+            Cache::WriteBack(cache) if cache.units.flash.sums().is_some() => {
+                let scrubs = cache.scrub(unit, pages);
+                origins.overdue.in_time("exchange-waits-for-hung", volumes, scrubs).await
+            }
+            Cache::PassThrough => return Err(Errno::ENODEV),
+            Cache::Clean(_) | Cache::WriteBack(_) | Cache::Log(_) => return Err(Errno::EOPNOTSUPP),
+        };
+        done.unwrap_or(Err(Errno::ETIMEDOUT))
     }
 }

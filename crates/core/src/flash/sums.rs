@@ -62,11 +62,36 @@ struct State {
     changed: BTreeSet<u32>,
     /// The version of every block on flash.
     versions: Vec<u32>,
-    /// Pages whose content is not known, by their number over 64, a bit each.
-    unsure: HashMap<u64, u64>,
+    /// Pages whose content is not known.
+    unsure: Marks,
+    /// Pages that were damaged, and have not been written since: they do not become unsure.
+    damaged: Marks,
     /// Reads in flight, and whether a change overlapped them.
     reads: Slab<(Range<u64>, bool)>,
     changes: Slab<Range<u64>>,
+}
+
+/// A set of pages: by their number over 64, a bit each.
+#[derive(Default)]
+struct Marks(HashMap<u64, u64>);
+
+impl Marks {
+    fn has(&self, page: u64) -> bool {
+        self.0.get(&(page / 64)).is_some_and(|bits| bits >> (page % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, page: u64) {
+        *self.0.entry(page / 64).or_default() |= 1 << (page % 64);
+    }
+
+    fn clear(&mut self, page: u64) {
+        if let Some(bits) = self.0.get_mut(&(page / 64)) {
+            *bits &= !(1 << (page % 64));
+            if *bits == 0 {
+                self.0.remove(&(page / 64));
+            }
+        }
+    }
 }
 
 /// The checksums of one attachment.
@@ -172,12 +197,20 @@ impl Sums {
         Changing { sums: self, key }
     }
 
-    /// The content of these pages is not known: their next read is accepted.
+    /// The content of these pages is not known: their next read is accepted. Those that were damaged may still be, and are not.
     pub(super) fn unsure(&self, pages: Range<u64>) {
         let mut state = self.state.borrow_mut();
         for page in pages {
-            *state.unsure.entry(page / 64).or_default() |= 1 << (page % 64);
+            if !state.damaged.has(page) {
+                state.unsure.set(page);
+            }
         }
+    }
+
+    /// These pages do not match their checksums.
+    pub(super) fn damaged(&self, pages: impl Iterator<Item = u64>) {
+        let mut state = self.state.borrow_mut();
+        pages.for_each(|page| state.damaged.set(page));
     }
 
     /// The same for pages of a slot.
@@ -280,9 +313,7 @@ impl Sums {
             return true;
         }
         let raced = state.reads.get(reading.key).is_some_and(|(_, raced)| *raced);
-        let bit = 1 << (page % 64);
-        let unsure = state.unsure.get(&(page / 64)).is_some_and(|bits| bits & bit != 0);
-        if !unsure || mutant::is_active("overwrite-counts-as-damage") {
+        if !state.unsure.has(page) || mutant::is_active("overwrite-counts-as-damage") {
             return false;
         }
         if !raced {
@@ -368,12 +399,8 @@ impl State {
                 self.changed.insert(number);
             }
         }
-        if let Some(bits) = self.unsure.get_mut(&(page / 64)) {
-            *bits &= !(1 << (page % 64));
-            if *bits == 0 {
-                self.unsure.remove(&(page / 64));
-            }
-        }
+        self.unsure.clear(page);
+        self.damaged.clear(page);
     }
 }
 
@@ -405,5 +432,42 @@ impl Drop for Pinned<'_> {
                 block.pins -= 1;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::DevId;
+    use crate::format::SumsPlan;
+
+    /// Four slots of 16 pages, no block of which was written.
+    fn sums() -> Sums {
+        let shape = Shape::new(1 << 20, 16 * PAGE as u64, 1);
+        let sums = Some(SumsPlan { base: 4096, volume: 7, copies: 2 });
+        let (dev, base) = (DevId(0), 1 << 20);
+        let plan = FlashPlan { dev, base, slots: 4, block_bytes: 512, journal: None, sums };
+        let made = Sums::of(&plan, &shape, (1 << 20, false)).expect("it has checksums");
+        assert!(made.load_begins(0));
+        made.loaded(0, made.loading(0));
+        made.load_ended(0);
+        made
+    }
+
+    #[test]
+    fn an_overwrite_that_failed_is_accepted_unless_the_page_was_damaged() {
+        let sums = sums();
+        sums.put(3..5, &[30, 40]);
+        let matches =
+            |page: u64, sum: u32| sums.matches(page, sum, &sums.read_begins(page..page + 1));
+        assert!(matches(3, 30) && !matches(4, 41));
+        sums.damaged([4].into_iter());
+        sums.unsure(3..5);
+        assert!(matches(3, 31), "what a failed write left");
+        assert!(!matches(3, 32), "it has a checksum again");
+        assert!(!matches(4, 41) && matches(4, 40), "the damage, and what was there before");
+        sums.put(4..5, &[44]);
+        sums.unsure(4..5);
+        assert!(matches(4, 45), "it was written meanwhile");
     }
 }

@@ -11,9 +11,10 @@ use super::device::{Flash, FlashError, FlashOp, Mismatch, Role};
 use super::guards::{Guards, LateAnswer};
 use super::sums::{Loading, Pinned, Reading, Room, Sums};
 use crate::buf::{Buf, PAGE};
+use crate::checksum::crc32c;
 use crate::config::Contents;
 use crate::exec::{IoKind, each};
-use crate::format::sums::{NONE, SumsArea, sum_of};
+use crate::format::sums::{NONE, SumsArea, sum_from, sum_of};
 use crate::mutant;
 use crate::request::Errno;
 
@@ -66,19 +67,26 @@ impl Flash {
                 }
             }
         }
-        match self.mismatch(wrong, &reading) {
+        match self.mismatch(sums, pages.start, wrong, &reading) {
             Some(why) => Err(FlashError::Mismatch(why, buf)),
             None => Ok(buf),
         }
     }
 
-    fn mismatch(&self, wrong: Vec<u32>, reading: &Reading<'_>) -> Option<Mismatch> {
+    fn mismatch(
+        &self,
+        sums: &Sums,
+        first: u64,
+        wrong: Vec<u32>,
+        reading: &Reading<'_>,
+    ) -> Option<Mismatch> {
         if wrong.is_empty() {
             return None;
         }
         if reading.raced() && !mutant::is_active("race-counts-as-damage") {
             return Some(Mismatch::Raced);
         }
+        sums.damaged(wrong.iter().map(|page| first + u64::from(*page)));
         self.stats.add(|c| c.damaged_pages += wrong.len() as u64);
         Some(Mismatch::Damage(wrong))
     }
@@ -107,8 +115,11 @@ impl Flash {
                 bytes[at..at + len as usize].chunks(PAGE).zip(numbers).map(sum_of).collect()
             }
             None => {
-                let zeroes = (0..len / PAGE as u64).map(|_| &[0; PAGE][..]);
-                zeroes.zip(numbers).map(sum_of).collect()
+                let crc = crc32c(&[0; PAGE]);
+                numbers
+                    .take((len / PAGE as u64) as usize)
+                    .map(|number| sum_from(crc, number))
+                    .collect()
             }
         };
         new.resize((pages.end - pages.start) as usize, NONE);

@@ -31,7 +31,12 @@ pub const NONE: u32 = 0;
 /// The checksum of a page with this number on the volume.
 #[must_use]
 pub fn sum_of(page: &[u8], number: u64) -> u32 {
-    match crc32c(page) ^ number as u32 {
+    sum_from(crc32c(page), number)
+}
+
+/// The same, from the CRC-32C of the page.
+pub(crate) fn sum_from(crc: u32, number: u64) -> u32 {
+    match crc ^ number as u32 {
         NONE => 1,
         sum => sum,
     }

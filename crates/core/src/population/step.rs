@@ -98,7 +98,7 @@ async fn populate_part<J: Journal>(
 
 /// The same for pages of a unit that may have no slot: they get places among single pages then.
 ///
-/// The pin is taken after the wait: what is neither claimed nor in a slot of its own may lose its place during one.
+/// The pin is taken after the wait, during which the pages may have left their place, or moved to a slot of the unit.
 pub(crate) async fn populate_pages<J: Journal>(
     units: &UnitCache<J>,
     unit: u32,

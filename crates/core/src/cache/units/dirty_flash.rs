@@ -98,7 +98,7 @@ impl DirtyFlash {
         }
     }
 
-    /// The pages among these, which lie in a slot, that do not match their checksum.
+    /// The pages among these, which lie in a slot, that do not match their checksum, or cannot be read while the device can.
     ///
     /// # Errors
     /// If flash fails for too long.
@@ -114,9 +114,16 @@ impl DirtyFlash {
                 Err(Unreadable::Mismatch(Mismatch::Raced, _)) => {
                     drop(self.writes.hold(pin.slot(), pages.clone()).await);
                 }
+                Err(Unreadable::Place(_)) if pages.len() == 1 => return Ok(vec![pages.start]),
+                Err(Unreadable::Place(_)) => break,
                 Err(error) => return Err(error.errno()),
             }
         }
+        let mut found = Vec::new();
+        for page in pages.clone() {
+            found.extend(Box::pin(self.damaged(pin, &(page..page + 1))).await?);
+        }
+        Ok(found)
     }
 
     async fn read_once(&self, pin: &SlotPin, (within, len): (u64, u64)) -> Result<Buf, Unreadable> {

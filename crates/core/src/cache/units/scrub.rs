@@ -20,7 +20,7 @@ impl Clean {
     /// Reads what flash has of these pages.
     ///
     /// # Errors
-    /// The device fails.
+    /// The device fails as a whole.
     pub(crate) async fn scrub(
         self: Rc<Self>,
         unit: u32,
@@ -28,14 +28,7 @@ impl Clean {
     ) -> Result<Vec<Damaged>, Errno> {
         let mut found = Vec::new();
         for run in self.units.valid_runs_of(unit, pages) {
-            // Evicted or written meanwhile.
-            let Some(pin) = self.units.table.peek(unit, &run) else { continue };
-            let damaged = match self.units.read_pages(pin, &run).await {
-                Ok(_) | Err(FlashError::Mismatch(Mismatch::Raced, _)) => continue,
-                Err(FlashError::Mismatch(Mismatch::Damage(damaged), _)) => damaged,
-                Err(error) => return Err(error.errno()),
-            };
-            for page in damaged.into_iter().map(|page| run.start + page) {
+            for page in self.damaged(unit, &run).await? {
                 let page = page..page + 1;
                 self.units.table.invalidate(unit, &page);
                 // A page that cannot be copied stays invalid.
@@ -45,25 +38,52 @@ impl Clean {
         }
         Ok(found)
     }
+
+    /// The pages of a run that do not match their checksum, or cannot be read while the device can.
+    async fn damaged(&self, unit: u32, run: &Pages) -> Result<Vec<u32>, Errno> {
+        let (alone, pin) = (run.len() == 1, self.units.table.peek(unit, run));
+        let read = match pin {
+            Some(pin) => self.units.read_pages(pin, run).await,
+            None if alone => return Ok(Vec::new()), // evicted or written meanwhile
+            None => Err(FlashError::Failed(Errno::EIO, None)),
+        };
+        match read {
+            Ok(_) => return Ok(Vec::new()),
+            Err(FlashError::Mismatch(Mismatch::Damage(damaged), _)) => {
+                return Ok(damaged.into_iter().map(|page| run.start + page).collect());
+            }
+            Err(error) if !self.units.flash.usable() => return Err(error.errno()),
+            Err(FlashError::Mismatch(Mismatch::Raced, _)) if alone => return Ok(Vec::new()),
+            Err(_) if alone => return Ok(vec![run.start]),
+            Err(_) => {}
+        }
+        let mut found = Vec::new();
+        for page in run.clone() {
+            found.extend(Box::pin(self.damaged(unit, &(page..page + 1))).await?);
+        }
+        Ok(found)
+    }
 }
 
 impl WriteBack {
     /// Reads what flash has of these pages.
     ///
     /// # Errors
-    /// The device fails.
+    /// The device fails as a whole.
     pub(crate) async fn scrub(
         self: Rc<Self>,
         unit: u32,
         pages: Pages,
     ) -> Result<Vec<Damaged>, Errno> {
         let (cx, mut found) = (&self.units.cx, Vec::new());
-        let _pass = self.gate.enter(unit, &cx.exec).await;
         for run in self.units.valid_runs_of(unit, pages) {
-            let Some(pin) = self.units.table.resident(unit) else { break };
+            let _pass = self.gate.enter(unit, &cx.exec).await;
+            let Some(pin) = self.units.table.peek(unit, &run) else { continue };
             for page in self.slots.damaged(&pin, &run).await? {
                 let page = page..page + 1;
-                let lost = self.restore(pin.clone(), unit, &page).await.is_none();
+                let restored = self.restore(pin.clone(), unit, &page).await;
+                // A page that is dirty may have been written meanwhile.
+                let lost = restored.is_none() && !self.slots.damaged(&pin, &page).await?.is_empty();
                 found.push(Damaged::of(&cx.shape, unit, page, lost));
             }
         }

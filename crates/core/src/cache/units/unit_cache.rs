@@ -56,13 +56,12 @@ pub(crate) struct UnitCache<J> {
     pub(super) warmed: Warmed,
 }
 
-/// Offset on the device of byte `within` of the unit that a pin belongs to. The slots of all shards are interleaved.
 /// Byte `within` of a pinned unit on the volume.
 pub(super) fn place_of(shape: &Shape, pin: &SlotPin, within: u64) -> u64 {
     shape.unit_offset(pin.unit()) + within
 }
 
-/// Byte `within` of a pinned unit on the device.
+/// Byte `within` of a pinned unit on the device. The slots of all shards are interleaved.
 pub(super) fn offset_of(shape: &Shape, plan: &FlashPlan, pin: &SlotPin, within: u64) -> u64 {
     let global = u64::from(pin.slot()) * u64::from(shape.shards) + u64::from(shape.shard);
     plan.base + global * shape.unit_bytes + pin.offset(within)

@@ -299,6 +299,9 @@ impl WriteBack {
         if !place.within.is_multiple_of(block) || !place.len.is_multiple_of(block) {
             return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
+        if self.units.flash.sums().is_some() {
+            self.mend_edges(&pin, place).await?;
+        }
         let slot = pin.slot();
         let new = self.mark((slot, place.unit), &place.pages);
         if let Some(journal) = &self.units.journal
@@ -307,6 +310,21 @@ impl WriteBack {
             journal.dirtied(slot, new).await.map_err(|LogFailed| Errno::EIO)?;
         }
         self.slots.change(pin, kind, (place.within, place.len), buf).await
+    }
+
+    /// Restores clean pages that a change overwrites in part, while the origin still counts as having them.
+    async fn mend_edges(&self, pin: &SlotPin, place: &Place) -> Result<(), Errno> {
+        let page = PAGE as u64;
+        let (start, end) = (place.within, place.within + place.len);
+        let edges = [(start, place.pages.start), (end, place.pages.end - 1)];
+        for (_, edge) in edges.into_iter().filter(|(at, _)| !at.is_multiple_of(page)) {
+            let edge = edge..edge + 1;
+            let clean = !self.dirty.is_dirty(pin.slot(), &edge);
+            if clean && !self.slots.damaged(pin, &edge).await?.is_empty() {
+                self.restore(pin.clone(), place.unit, &edge).await.transpose()?;
+            }
+        }
+        Ok(())
     }
 
     /// Marks pages of a unit as dirty: a change begins. Returns the regions that were clean.
