@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::kept::{Medium, Unreadable, look_at_journal};
-use super::sums::{Newest, SumsArea, sum_of};
+use super::sums::{NONE, Newest, SumsArea, sum_of};
 use super::units::UnitsPlan;
 use crate::buf::PAGE;
 use crate::journal::layout::Layout;
@@ -42,7 +42,8 @@ struct Data<'a, M> {
 /// Compares all cached data of a device; `each` is called for every page.
 ///
 /// # Errors
-/// The device fails a read. A shard whose metadata cannot be recovered has no data.
+/// The device fails a read of metadata. A shard whose metadata cannot be recovered has no data; a page that cannot be read
+/// matches nothing.
 pub fn compare_data<M: Medium>(
     units: &UnitsPlan,
     volume: u64,
@@ -57,19 +58,14 @@ pub fn compare_data<M: Medium>(
         };
         let mut data = Data { flash, shape, layout, area, block: None };
         for slot in 0..layout.slots {
-            data.compare_slot(slot, &found, each)?;
+            data.compare_slot(slot, &found, each);
         }
     }
     Ok(())
 }
 
 impl<M: Medium> Data<'_, M> {
-    fn compare_slot(
-        &mut self,
-        slot: u32,
-        found: &Recovered,
-        each: &mut dyn FnMut(Compared),
-    ) -> Result<(), Errno> {
+    fn compare_slot(&mut self, slot: u32, found: &Recovered, each: &mut dyn FnMut(Compared)) {
         let (layout, shape) = (self.layout, self.shape);
         let dirty = found.dirty(slot, &layout);
         let mut pages = found.pages(slot, &layout);
@@ -82,30 +78,35 @@ impl<M: Medium> Data<'_, M> {
             let at = layout.slots_at
                 + u64::from(slot) * layout.slot_stride
                 + u64::from(run[0].place) * PAGE as u64;
-            let bytes = self.flash.read(at, (run.len() * PAGE) as u64)?;
-            for (page, bytes) in run.iter().zip(bytes.chunks(PAGE)) {
+            let whole = self.flash.read(at, (run.len() * PAGE) as u64).ok();
+            for (page, at) in run.iter().zip((at..).step_by(PAGE)) {
+                let alone =
+                    if whole.is_none() { self.flash.read(at, PAGE as u64).ok() } else { None };
+                let within = (page.place - run[0].place) as usize * PAGE;
+                let of_run = whole.as_ref().map(|bytes| &bytes[within..within + PAGE]);
+                let bytes = of_run.or(alone.as_deref());
                 let start = shape.unit_offset(page.unit) + u64::from(page.page) * PAGE as u64;
-                let sum = self.sum(self.area.first_of(slot) + u64::from(page.place))?;
+                let sum = self.sum(self.area.first_of(slot) + u64::from(page.place));
                 each(Compared {
                     range: start..(start + PAGE as u64).min(shape.origin_bytes),
                     dirty: dirty >> (page.place / layout.touch_pages()) & 1 == 1,
-                    matches: sum == sum_of(bytes, start / PAGE as u64),
+                    matches: bytes.is_some_and(|own| sum == sum_of(own, start / PAGE as u64)),
                 });
             }
         }
-        Ok(())
     }
 
     /// The checksum of a page of the shard's slots.
-    fn sum(&mut self, page: u64) -> Result<u32, Errno> {
+    fn sum(&mut self, page: u64) -> u32 {
         let (block, within) = SumsArea::block_of(page);
         if self.block.as_ref().is_none_or(|(number, _)| *number != block) {
             let mut newest = Newest::default();
             for at in self.area.places_of(block) {
-                newest.take(&self.area, (at, &self.flash.read(at, PAGE as u64)?), |_| true);
+                let copy = self.flash.read(at, PAGE as u64).unwrap_or_default();
+                newest.take(&self.area, (at, &copy), |_| true);
             }
             self.block = Some((block, newest));
         }
-        Ok(self.block.as_ref().map_or(0, |(_, newest)| newest.sums[within]))
+        self.block.as_ref().map_or(NONE, |(_, newest)| newest.sums[within])
     }
 }

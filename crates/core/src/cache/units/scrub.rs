@@ -41,21 +41,22 @@ impl Clean {
 
     /// The pages of a run that do not match their checksum, or cannot be read while the device can.
     async fn damaged(&self, unit: u32, run: &Pages) -> Result<Vec<u32>, Errno> {
-        let (alone, pin) = (run.len() == 1, self.units.table.peek(unit, run));
-        let read = match pin {
-            Some(pin) => self.units.read_pages(pin, run).await,
-            None if alone => return Ok(Vec::new()), // evicted or written meanwhile
-            None => Err(FlashError::Failed(Errno::EIO, None)),
+        let alone = run.len() == 1;
+        let read = match self.units.table.peek(unit, run) {
+            Some(pin) => Some(self.units.read_pages(pin, run).await),
+            None => None, // a page was evicted or written meanwhile
         };
         match read {
-            Ok(_) => return Ok(Vec::new()),
-            Err(FlashError::Mismatch(Mismatch::Damage(damaged), _)) => {
+            Some(Ok(_)) => return Ok(Vec::new()),
+            Some(Err(FlashError::Mismatch(Mismatch::Damage(damaged), _))) => {
                 return Ok(damaged.into_iter().map(|page| run.start + page).collect());
             }
-            Err(error) if !self.units.flash.usable() => return Err(error.errno()),
-            Err(FlashError::Mismatch(Mismatch::Raced, _)) if alone => return Ok(Vec::new()),
-            Err(_) if alone => return Ok(vec![run.start]),
-            Err(_) => {}
+            Some(Err(error)) if !self.units.flash.usable() => return Err(error.errno()),
+            None | Some(Err(FlashError::Mismatch(Mismatch::Raced, _))) if alone => {
+                return Ok(Vec::new());
+            }
+            Some(Err(_)) if alone => return Ok(vec![run.start]),
+            None | Some(Err(_)) => {}
         }
         let mut found = Vec::new();
         for page in run.clone() {

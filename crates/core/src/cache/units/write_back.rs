@@ -299,8 +299,11 @@ impl WriteBack {
         if !place.within.is_multiple_of(block) || !place.len.is_multiple_of(block) {
             return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
-        if self.units.flash.sums().is_some() {
-            self.mend_edges(&pin, place).await?;
+        let page = PAGE as u64;
+        let in_part = !place.within.is_multiple_of(page) || !place.len.is_multiple_of(page);
+        if in_part && self.units.flash.sums().is_some() {
+            // Boxed, so that the task of a write of whole pages does not grow.
+            Box::pin(self.mend_edges(&pin, place)).await?;
         }
         let slot = pin.slot();
         let new = self.mark((slot, place.unit), &place.pages);
