@@ -13,7 +13,7 @@ use crate::control::ControlArgs;
 use crate::heat::HeatCommand;
 #[cfg(feature = "lab")]
 use crate::lab::LabCommand;
-use crate::operate::{AttachArgs, BoundArgs};
+use crate::operate::{AttachArgs, BoundArgs, ResizeArgs};
 use crate::quiesce::QuiesceArgs;
 use crate::ranges::{ExcludeArgs, RangesArgs, ScrubArgs, WarmArgs};
 use crate::serve::args::ServeArgs;
@@ -65,6 +65,8 @@ pub enum Command {
     Detach(BoundArgs),
     /// Start caching on a flash device
     Attach(AttachArgs),
+    /// Use a larger or smaller part of the flash device, without a stop
+    Resize(ResizeArgs),
     /// Count how much of a volume, of ranges of it or of files on it is on flash
     Cached(RangesArgs),
     /// Copy a volume, ranges of it or files on it to flash before clients read them

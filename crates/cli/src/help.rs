@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
         "Operate a running server",
         &[
             "status", "stats", "top", "set", "cached", "warm", "evict", "scrub", "pin", "unpin",
-            "exclude", "heat", "quiesce", "flush", "detach", "attach",
+            "exclude", "heat", "quiesce", "flush", "detach", "attach", "resize",
         ],
     ),
     (
@@ -74,6 +74,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "larder-attach",
         &["larder attach /dev/nvme1n1", "larder attach flash.img --flash-size 64GiB"],
+    ),
+    (
+        "larder-resize",
+        &["larder resize --name db --flash-size 200GiB", "larder resize --name db --bound 10m"],
     ),
     ("larder-size", &["larder size --origin 100TiB --flash 16TiB"]),
     ("larder-presets", &["larder presets"]),

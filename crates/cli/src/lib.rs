@@ -94,6 +94,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             operate::bounded(&args, |bound_seconds| Control::Detach { bound_seconds }, "detached")
         }
         Command::Attach(args) => operate::attach(&args),
+        Command::Resize(args) => operate::resize(&args),
         Command::Cached(args) => ranges::cached(&args),
         Command::Warm(args) => ranges::warm(&args),
         Command::Evict(args) => ranges::evict(&args),

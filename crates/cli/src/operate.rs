@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands to a serving process: `status`, `stats`, `flush`, `detach`, `attach`.
+//! Commands to a serving process: `status`, `stats`, `flush`, `detach`, `attach`, `resize`.
 
 use std::path::Path;
 
@@ -53,6 +53,19 @@ pub struct AttachArgs {
     /// Do not allocate the blocks of a file that is formatted
     #[arg(long)]
     pub sparse: bool,
+}
+
+/// The size of the flash device.
+#[derive(Args, Debug)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    pub bounded: BoundArgs,
+    /// Bytes of the device to use; without this, all that it has now
+    ///
+    /// A file becomes longer or shorter. A block device must be made longer before, and may be made shorter afterwards. The next
+    /// start uses the configuration's flash_size again.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub flash_size: Option<u64>,
 }
 
 /// Sends a command and prints its answer.
@@ -138,6 +151,22 @@ pub fn volume_bytes(socket: &Path) -> Result<u64> {
 pub fn bounded(args: &BoundArgs, command: impl Fn(u64) -> Command, done: &str) -> Result<()> {
     let seconds = args.bound / 1_000_000_000;
     ask(&args.control, &command(seconds), |_| done.to_owned())
+}
+
+/// `resize`.
+pub fn resize(args: &ResizeArgs) -> Result<()> {
+    let ResizeArgs { bounded, flash_size: flash_bytes } = args;
+    let bound_seconds = bounded.bound / 1_000_000_000;
+    let command = Command::Resize { flash_bytes: *flash_bytes, bound_seconds };
+    ask(&bounded.control, &command, |value| {
+        let size = |key| rough_size(number(value, key));
+        format!(
+            "flash {}, was {}; {} units",
+            size("flash_bytes"),
+            size("flash_bytes_before"),
+            value["units_total"]
+        )
+    })
 }
 
 /// The device by its whole path: the server may have another working directory.

@@ -296,6 +296,24 @@ impl Shard {
         self.cx.exec.spawn(async move { done(current.arrange(what, ranges).await) });
     }
 
+    /// From now on `total` slots of the flash device may hold units, over all shards. Calls `done` when those beyond are empty; it is
+    /// dropped if the shard is. A resize in progress ends.
+    pub fn resize(&self, total: u64, done: impl FnOnce(Result<(), Errno>) + 'static) {
+        let (current, begun) = (Rc::clone(&self.current), self.current.begin_resize(total));
+        self.cx.exec.spawn(async move {
+            done(match begun {
+                Ok(begun) => current.end_resize(begun).await,
+                Err(errno) => Err(errno),
+            });
+        });
+    }
+
+    /// Slots that a [`resize`](Self::resize) has not emptied.
+    #[must_use]
+    pub fn slots_beyond(&self) -> u32 {
+        self.current.slots_beyond()
+    }
+
     /// Reads what flash has of this shard's part of ranges, compares it with its checksums, and calls `done` with the pages that do
     /// not match; it is dropped if the shard is.
     pub fn scrub(

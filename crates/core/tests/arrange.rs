@@ -33,6 +33,7 @@ fn memory(choices: Choices) -> Memory {
         dev: FLASH,
         base: 0,
         slots: SLOTS,
+        room: SLOTS,
         block_bytes: 512,
         journal: None,
         sums: None,

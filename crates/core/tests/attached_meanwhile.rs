@@ -32,7 +32,8 @@ fn volume(name: &str) -> Memory {
 
 fn attach(memory: &Memory, number: u32) {
     let dev = DevId(number);
-    let plan = FlashPlan { dev, base: 0, slots: 4, block_bytes: 512, journal: None, sums: None };
+    let plan =
+        FlashPlan { dev, base: 0, slots: 4, room: 4, block_bytes: 512, journal: None, sums: None };
     memory.shard.attach(plan, None);
 }
 

@@ -71,8 +71,15 @@ fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
         memory.pass(SECOND);
     } else {
         let slots = SLOTS * UNIT / unit;
-        let plan =
-            FlashPlan { dev: FLASH, base: 0, slots, block_bytes: 512, journal: None, sums: None };
+        let plan = FlashPlan {
+            dev: FLASH,
+            base: 0,
+            slots,
+            room: slots,
+            block_bytes: 512,
+            journal: None,
+            sums: None,
+        };
         memory.shard.attach(plan, None);
     }
     let mut model = origin;

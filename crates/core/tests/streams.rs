@@ -37,6 +37,7 @@ impl Rig {
             dev: DevId(1),
             base: 0,
             slots,
+            room: slots,
             block_bytes: 512,
             journal: None,
             sums: None,

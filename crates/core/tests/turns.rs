@@ -26,7 +26,8 @@ fn cached() -> Memory {
 }
 
 fn attached(memory: Memory, dev: DevId) -> Memory {
-    let plan = FlashPlan { dev, base: 0, slots: 1, block_bytes: 512, journal: None, sums: None };
+    let plan =
+        FlashPlan { dev, base: 0, slots: 1, room: 1, block_bytes: 512, journal: None, sums: None };
     memory.shard.attach(plan, None);
     memory
 }

@@ -108,7 +108,8 @@ fn a_flash_file_has_its_blocks_once_it_is_formatted() {
         std::fs::File::create_new(&path).unwrap().set_len(bytes).unwrap();
         let device = Device::open(&DevSpec::Path(path.clone()), Access::ReadWrite).unwrap();
         let (shape, choices) = (rig.volume.cache().shape(), &rig.volume.cache().config().choices);
-        let flash = FlashDevice::prepare(device, None, shape, choices, Wishes::default()).unwrap();
+        let flash =
+            FlashDevice::prepare(device, (None, None), shape, choices, Wishes::default()).unwrap();
         let needed = flash.plan.end();
         rig.volume.cache().attach(flash.sparse(sparse)).unwrap();
         let allocated = std::fs::metadata(&path).unwrap().blocks() * 512;
@@ -143,7 +144,8 @@ fn full(dir: &Path, fault: &Fault, flash_dead_after: Duration) -> Arc<Volume> {
     let volume = Volume::start(config).unwrap();
     let flash = open("flash", 16 << 20).with_fault(fault);
     let (shape, choices) = (volume.cache().shape(), &volume.cache().config().choices);
-    let flash = FlashDevice::prepare(flash, None, shape, choices, Wishes::default()).unwrap();
+    let flash =
+        FlashDevice::prepare(flash, (None, None), shape, choices, Wishes::default()).unwrap();
     volume.cache().attach(flash).unwrap();
     volume
 }

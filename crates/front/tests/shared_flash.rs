@@ -89,7 +89,13 @@ impl Pair {
     fn attach(&self, dir: &Path, faults: &Faults) -> Result<(), VolumeError> {
         let flash = open(dir, "flash", 16 << 20).with_fault(&faults.flash);
         let (shape, choices) = (self.cache.shape(), &self.cache.config().choices);
-        self.cache.attach(FlashDevice::prepare(flash, None, shape, choices, Wishes::default())?)
+        self.cache.attach(FlashDevice::prepare(
+            flash,
+            (None, None),
+            shape,
+            choices,
+            Wishes::default(),
+        )?)
     }
 
     fn stop(self) {

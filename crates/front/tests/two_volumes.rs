@@ -41,7 +41,8 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     }
     let flash = Device::mem(16 << 20).with_fault(fault);
     let shape = Shape::new(16 << 20, choices.unit_bytes, 2);
-    let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default()).unwrap();
+    let flash =
+        FlashDevice::prepare(flash, (None, None), shape, &choices, Wishes::default()).unwrap();
     let config = CacheConfig::of(Device::mem(16 << 20), choices, 2).named(name);
     let volume = Volume::start(config).unwrap();
     volume.cache().attach(flash).unwrap();

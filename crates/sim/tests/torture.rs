@@ -79,6 +79,13 @@ fn volumes_leave_the_cache_they_share_and_join_it_again() {
 }
 
 #[test]
+fn flash_grows_and_shrinks() {
+    let seen = sweep("resized", 100..140);
+    assert!(seen.resized > 400 && seen.warm > 100 && seen.dirty > 100, "{seen:?}");
+    sweep("resized-verified", 100..120);
+}
+
+#[test]
 fn any_choices_that_go_together() {
     let seen = sweep("lawful", 100..160);
     assert!(seen.attached > 20 && seen.flash_failed > 20 && seen.errors > 50, "{seen:?}");

@@ -248,7 +248,7 @@ impl Rig {
         let (shape, choices) = (self.volume.cache().shape(), &self.volume.cache().config().choices);
         self.volume.cache().attach(FlashDevice::prepare(
             device.clone(),
-            None,
+            (None, None),
             shape,
             choices,
             Wishes::default(),

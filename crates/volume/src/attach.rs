@@ -19,7 +19,7 @@ use larder_core::journal::recover::Recovered;
 use larder_core::request::Errno;
 use larder_core::shard::Clear;
 use larder_core::volumes::VolumeSet;
-use larder_io::Device;
+use larder_io::{Device, rough_size};
 
 use super::cache::Cache;
 use super::error::VolumeError;
@@ -31,6 +31,23 @@ use super::raw_io::Raw;
 use super::state_file::StateFile;
 use super::verdict::{as_recorded, facts, unclosed_logs};
 use super::worker::{FLUSH_WORKER, Message, Worker};
+
+/// A flash device whose content was read, or that was formatted.
+struct Opened {
+    plan: Plan,
+    /// The volume id on its label.
+    volume: u64,
+    /// Its metadata, empty if it starts cold.
+    kept: Kept,
+    /// The volumes of which its content may not be used.
+    stale: Vec<u32>,
+}
+
+impl Opened {
+    fn cold(flash: &FlashDevice, volume: u64, kept: Kept) -> Self {
+        Self { plan: flash.plan, volume, kept, stale: Vec::new() }
+    }
+}
 
 impl Cache {
     /// Attaches a flash device and begins to cache.
@@ -65,9 +82,10 @@ impl Cache {
         }
         // The label names the volumes that share the flash.
         let flash = FlashDevice { plan: flash.plan.shared(self.config.digest()), ..flash };
-        let (volume, kept, stale) = self.open_flash(&flash)?;
+        let Opened { plan, volume, kept, stale } = self.open_flash(&flash)?;
+        let flash = FlashDevice { plan, ..flash };
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
-        let (plan, name) = (flash.plan, flash.device.name().to_owned());
+        let name = flash.device.name().to_owned();
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
         self.fit_curves(Some(self.flash_bytes(plan.slots())));
         self.check_pinned(plan.slots());
@@ -216,14 +234,17 @@ impl Cache {
         self.mark_out_of_use()
     }
 
-    /// The volume id of a flash device; its metadata, which is empty if it starts cold; and the volumes of which its content may
-    /// not be used.
-    fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept, Vec<u32>), VolumeError> {
+    /// Reads what a flash device has, or formats it.
+    fn open_flash(&self, flash: &FlashDevice) -> Result<Opened, VolumeError> {
         let (name, state) = (flash.device.name(), self.config.state.as_ref());
         let found = label_of(&flash.device)?;
         let labelled = if let Found::Label(label) = &found { Some(label.volume) } else { None };
         self.take_earlier(labelled)?;
-        match self.decide(flash, &found)? {
+        let plan = match &found {
+            Found::Label(label) => flash.as_formatted(label, self.config.choices.placement),
+            _ => flash.plan,
+        };
+        match self.decide(flash, &plan, &found)? {
             Decision::Refused(why) => {
                 let refused = refused(&flash.device, &why);
                 let other = self.recorded_elsewhere(&found)?;
@@ -232,7 +253,13 @@ impl Cache {
                     None => refused,
                 })
             }
-            Decision::Warm(Warm { volume, kept, vouched, stale }) => {
+            Decision::Warm(Warm { volume, kept, dirty_end, vouched, stale }) => {
+                let plan = with_dirty(name, plan, dirty_end);
+                if plan.slots() > flash.plan.slots() {
+                    check_memory(self.memory(plan.slots()).worst_bytes())?;
+                }
+                let mut kept = kept;
+                flash.write_durably(kept.cut(&plan, volume), "writing the metadata")?;
                 say_vouched(name, vouched);
                 say_losses(name, &kept);
                 for (number, why) in &stale {
@@ -241,7 +268,7 @@ impl Cache {
                 }
                 let stale: Vec<u32> = stale.into_iter().map(|(number, _)| number).collect();
                 self.note_attached(volume, &kept, &stale)?;
-                Ok((volume, kept, stale))
+                Ok(Opened { plan, volume, kept, stale })
             }
             Decision::Cold { why, loses_dirty } => {
                 if loses_dirty {
@@ -251,7 +278,7 @@ impl Cache {
                 // If another flash may hold dirty data, this one must not be written to.
                 self.mark_out_of_use()?;
                 if state.is_none() || !flash.plan.keeps_metadata() {
-                    return Ok((flash.label()?, Kept::nothing(&flash.plan), Vec::new()));
+                    return Ok(Opened::cold(flash, flash.label()?, Kept::nothing(&flash.plan)));
                 }
                 let searched = match (&why, state.and_then(|file| file.path().parent())) {
                     (WhyCold::Unnamed, Some(dir)) => format!(" (searched {})", dir.display()),
@@ -266,7 +293,7 @@ impl Cache {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
                 self.note_attached(volume, &kept, &[])?;
-                Ok((volume, kept, Vec::new()))
+                Ok(Opened::cold(flash, volume, kept))
             }
         }
     }
@@ -282,7 +309,12 @@ impl Cache {
     }
 
     /// What to do with a flash on which this label was found.
-    fn decide(&self, flash: &FlashDevice, found: &Found) -> Result<Decision, VolumeError> {
+    fn decide(
+        &self,
+        flash: &FlashDevice,
+        plan: &Plan,
+        found: &Found,
+    ) -> Result<Decision, VolumeError> {
         let (mut own, mut naming) = (None, None);
         if let Some(file) = &self.config.state {
             own = file.load()?;
@@ -302,7 +334,7 @@ impl Cache {
         };
         let origins: Vec<_> = self.parts.iter().enumerate().map(asked_of).collect();
         let asked = Asked {
-            plan: &flash.plan,
+            plan,
             device: size_of(&flash.device),
             write: self.config.choices.write,
             wishes: flash.wishes,
@@ -369,6 +401,20 @@ impl Cache {
         if lock(&self.state).forget(dev) {
             self.retry_flash();
         }
+    }
+}
+
+/// A plan that has all slots with dirty data.
+fn with_dirty(flash: &str, plan: Plan, dirty_end: u64) -> Plan {
+    match plan {
+        Plan::Units(units) if dirty_end > units.end() => {
+            tracing::warn!(
+                "flash {flash}: uses {}, since its dirty data takes so much; accepted: a larger flash_size, or larder resize",
+                rough_size(dirty_end)
+            );
+            units.sized(dirty_end).map_or(plan, Plan::Units)
+        }
+        Plan::Units(_) | Plan::Logs(_) => plan,
     }
 }
 

@@ -33,6 +33,8 @@ pub struct CacheConfig {
     /// The state file, which records whether the flash may be used. A cache without a journal needs it too: an earlier run
     /// may have left a journal.
     pub state: Option<StateFile>,
+    /// Bytes that flash may grow to; by default a few times its size.
+    pub flash_most: Option<u64>,
     /// What clients may take.
     pub clients: ClientLimits,
     /// Memory for the last requests of each volume. With 0 there is no miss-ratio curve either.
@@ -72,6 +74,7 @@ impl CacheConfig {
             limits,
             workers,
             state: None,
+            flash_most: None,
             clients,
             recorder_bytes: RECORDER_BYTES,
             flash_write_budget: DailyWrites::Any,

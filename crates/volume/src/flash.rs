@@ -6,7 +6,7 @@
 //! and [`SAMPLES`] places between are zero: reading terabytes would delay every start.
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::config::Choices;
+use larder_core::config::{Choices, Placement};
 use larder_core::exec::IoKind;
 use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY};
 use larder_core::format::{
@@ -32,6 +32,8 @@ pub struct FlashDevice {
     pub device: Device,
     /// The places of its sections.
     pub plan: Plan,
+    /// How many of its bytes may be used, at most.
+    pub(crate) most_bytes: Option<u64>,
     /// What the user asks for.
     pub(crate) wishes: Wishes,
     /// Whether the blocks of a new file are not allocated.
@@ -39,13 +41,14 @@ pub struct FlashDevice {
 }
 
 impl FlashDevice {
-    /// Inspects a device that will cache a volume of this shape; writes nothing.
+    /// Inspects a device that will cache a volume of this shape, of which it uses at most `most_bytes`, and later `grows_to` bytes
+    /// (by default a few times as many); writes nothing.
     ///
     /// # Errors
     /// When it holds foreign data and `--format` is missing, is too small, or fails.
     pub fn prepare(
         device: Device,
-        most_bytes: Option<u64>,
+        (most_bytes, grows_to): (Option<u64>, Option<u64>),
         shape: Shape,
         choices: &Choices,
         wishes: Wishes,
@@ -61,8 +64,8 @@ impl FlashDevice {
         if !wishes.formats {
             check_owner(&device)?;
         }
-        let plan = Plan::fit(shape, choices, size, most_bytes).map_err(too_small)?;
-        Ok(Self { device, plan, wishes, sparse: false })
+        let plan = Plan::fit(shape, choices, size, most_bytes, grows_to).map_err(too_small)?;
+        Ok(Self { device, plan, most_bytes, wishes, sparse: false })
     }
 
     /// The same device; with `sparse` a formatted file gets its blocks when they are written.
@@ -71,8 +74,23 @@ impl FlashDevice {
         Self { sparse, ..self }
     }
 
+    /// The places on it, if it has this label: those of the label, if it is of the same cache.
+    pub(super) fn as_formatted(&self, label: &Label, placement: Placement) -> Plan {
+        let plan = self.plan.as_formatted(label, size_of(&self.device), self.most_bytes, placement);
+        let (Plan::Units(now), Plan::Units(found)) = (self.plan, plan) else { return plan };
+        if found.slots == found.room && found.slots < now.slots && !self.wishes.formats {
+            tracing::warn!(
+                "flash {}: it was formatted for at most {} units, and has room for {}; --format begins again with all of it",
+                self.device.name(),
+                found.room,
+                now.slots
+            );
+        }
+        plan
+    }
+
     /// Allocates the blocks of a file, so that writes do not fail later because its file system is full.
-    fn allocate(&self) -> Result<(), VolumeError> {
+    pub(super) fn allocate(&self) -> Result<(), VolumeError> {
         if self.sparse {
             return Ok(());
         }
@@ -117,16 +135,26 @@ impl FlashDevice {
             Plan::Units(_) => "writing the metadata",
             Plan::Logs(_) => "writing the page logs",
         };
-        for (at, bytes) in self.plan.blank(volume) {
+        self.write_durably(self.plan.blank(volume), doing)?;
+        Raw(&self.device).flush().map_err(|errno| {
+            let device = self.device.name().to_owned();
+            VolumeError::Device { device, doing: "flush", errno }
+        })
+    }
+
+    /// Writes, in this order, each durable before the next.
+    pub(super) fn write_durably(
+        &self,
+        writes: impl IntoIterator<Item = (u64, Vec<u8>)>,
+        doing: &'static str,
+    ) -> Result<(), VolumeError> {
+        for (at, bytes) in writes {
             let parts = bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize));
             for (part, at) in parts {
                 write(&self.device, at, Buf::copy_of(part), doing)?;
             }
         }
-        Raw(&self.device).flush().map_err(|errno| {
-            let device = self.device.name().to_owned();
-            VolumeError::Device { device, doing: "flush", errno }
-        })
+        Ok(())
     }
 
     /// Whether the device has the label of this volume id.

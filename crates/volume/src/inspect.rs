@@ -216,7 +216,7 @@ fn report(
         volume: format!("{:016x}", label.volume),
         labels,
         unit_bytes,
-        slots: label.slots,
+        slots: plan.slots(),
         batch_pages,
         origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
         write_back,
@@ -298,6 +298,6 @@ mod tests {
     fn a_label_that_promises_more_than_the_device_has_is_refused() {
         assert_eq!(labelled(64 << 20).unwrap().slots, 2);
         let refused = labelled(1 << 55).unwrap_err().to_string();
-        assert!(refused.contains("holds 8MiB of a cache of"), "{refused}");
+        assert!(refused.contains("holds 8MiB of a cache that takes"), "{refused}");
     }
 }

@@ -84,10 +84,15 @@ impl Cache {
         self.ask(move |worker| worker.shard.follow(&rules)).map(drop)
     }
 
+    /// Whether a flash of so many slots can keep all that is pinned.
+    pub(crate) fn keeps_pinned(&self, slots: u64) -> bool {
+        let rules = self.rules_of(&lock(&self.asked));
+        self.fits(&rules, slots)
+    }
+
     /// Reports that more is pinned than a flash of so many slots can keep.
     pub(crate) fn check_pinned(&self, slots: u64) {
-        let rules = self.rules_of(&lock(&self.asked));
-        if !self.fits(&rules, slots) {
+        if !self.keeps_pinned(slots) {
             tracing::warn!(
                 "more is pinned than three quarters of the flash: not all of it stays cached, {}",
                 self.config.title()

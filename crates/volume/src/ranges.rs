@@ -11,7 +11,6 @@
 //! What is done is the cache's (`core/src/cache/arrange.rs`); a kind that cannot do it refuses.
 
 use std::ops::Range;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use larder_core::buf::PAGE;
@@ -21,8 +20,8 @@ use larder_core::shard::{Arrangement, Shard};
 
 use super::error::VolumeError;
 use super::lock::lock;
+use super::tasks::{Done, GoesOn, LOOK};
 use super::volume::Volume;
-use super::worker::{Message, Worker};
 
 /// Bytes that are handled at a time.
 const WINDOW: u64 = 32 << 20;
@@ -30,8 +29,6 @@ const WINDOW: u64 = 32 << 20;
 const PACED: Duration = Duration::from_millis(250);
 /// The smallest window of a pace.
 const LEAST: u64 = 1 << 20;
-/// How often a command that waits checks whether it may continue.
-const LOOK: Duration = Duration::from_millis(100);
 /// Ranges that are handled at a time.
 const TOGETHER: usize = 1024;
 
@@ -61,14 +58,8 @@ pub struct Ranged {
 /// Called with the bytes that are done, and all of them; returns whether to continue.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// Whether a command continues; an error if its client has gone.
-pub(crate) type GoesOn<'a> = &'a mut dyn FnMut() -> Result<bool, VolumeError>;
-
 /// Handles a part of ranges; returns whether the command continues.
 type Act<'a> = &'a mut dyn FnMut(&[Range<u64>], GoesOn<'_>) -> Result<bool, VolumeError>;
-
-/// What a shard calls at the end of its part.
-pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
 impl Volume {
     /// Bytes of these ranges that flash has.
@@ -274,31 +265,8 @@ impl Volume {
         goes_on: GoesOn<'_>,
         begin: impl Fn(&Shard, Vec<Range<u64>>, Done<T>) + Clone + Send + 'static,
     ) -> Result<Option<Result<Vec<T>, Errno>>, VolumeError> {
-        let (done, ended) = channel();
         let ranges: Vec<Range<u64>> = some.iter().map(|range| self.placed(range)).collect();
-        for mailbox in self.cache().mailboxes.iter() {
-            let (done, ranges, begin) = (done.clone(), ranges.clone(), begin.clone());
-            let run = move |worker: &mut Worker| {
-                let done: Done<T> = Box::new(move |result| {
-                    let _ = done.send(result);
-                });
-                begin(&worker.shard, ranges, done);
-            };
-            mailbox.post(Message::Run(Box::new(run)));
-        }
-        drop(done);
-        let mut found = Vec::new();
-        while found.len() < self.cache().mailboxes.len() {
-            match ended.recv_timeout(LOOK) {
-                Ok(one) => found.push(one),
-                Err(RecvTimeoutError::Timeout) if goes_on()? => {}
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(VolumeError::Refused("the server is stopping".to_owned()));
-                }
-            }
-        }
-        Ok(Some(found.into_iter().collect()))
+        self.cache().each_worker(goes_on, move |shard, done| begin(shard, ranges.clone(), done))
     }
 
     /// Why ranges could not be arranged.

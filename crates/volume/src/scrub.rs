@@ -11,7 +11,8 @@ use larder_core::shard::Damaged;
 use serde::Serialize;
 
 use super::error::VolumeError;
-use super::ranges::{Done, GoesOn, Progress, Ranged, Terms};
+use super::ranges::{Progress, Ranged, Terms};
+use super::tasks::{Done, GoesOn};
 use super::volume::Volume;
 
 /// Runs of damaged pages that are named.

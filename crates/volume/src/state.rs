@@ -82,6 +82,15 @@ impl State {
         self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
     }
 
+    /// The device that is in use, or failed just now, has this size from now on.
+    pub fn resized(&mut self, flash: FlashDevice) {
+        match (&mut self.attached, &mut self.failed) {
+            (Some(attached), _) => attached.flash = flash,
+            (None, Some((failed, _))) => *failed = flash,
+            (None, None) => {}
+        }
+    }
+
     /// What went wrong with an earlier device no longer matters; it is closed.
     pub fn forgive(&mut self) {
         self.alarm = None;

@@ -34,7 +34,7 @@ impl Warm {
         let flash_bytes = bytes + bytes / 4 + 16 * MIB;
         let shape = Shape::new(bytes, choices.unit_bytes, 1);
         let flash = Device::mem(flash_bytes);
-        let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default())?;
+        let flash = FlashDevice::prepare(flash, (None, None), shape, &choices, Wishes::default())?;
         let config = CacheConfig { limits, ..CacheConfig::of(Device::mem(bytes), choices, 1) };
         let volume = Volume::start(config)?;
         volume.cache().attach(flash)?;

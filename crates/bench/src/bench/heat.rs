@@ -73,7 +73,7 @@ fn start(origin: &Device, mib: u64) -> Result<Arc<Volume>> {
     let choices = preset(DEFAULT_PRESET).context("no default preset")?.choices();
     let shape = Shape::new(origin.geometry().bytes, choices.unit_bytes, 1);
     let flash = Device::mem((mib + mib / 8 + 16) * MIB);
-    let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default())?;
+    let flash = FlashDevice::prepare(flash, (None, None), shape, &choices, Wishes::default())?;
     let volume = Volume::start(CacheConfig::of(origin.clone(), choices, 1))?;
     volume.cache().attach(flash)?;
     Ok(volume)

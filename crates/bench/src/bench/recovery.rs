@@ -129,7 +129,8 @@ impl Rig {
         let open = |path: &Path| Device::open(&DevSpec::Path(path.to_owned()), Access::ReadWrite);
         let (origin, flash) = (open(&self.origin)?, open(&self.flash)?);
         let shape = Shape::new(origin.geometry().bytes, self.choices.unit_bytes, 1);
-        let flash = FlashDevice::prepare(flash, None, shape, &self.choices, Wishes::default())?;
+        let flash =
+            FlashDevice::prepare(flash, (None, None), shape, &self.choices, Wishes::default())?;
         let volume = Volume::start(CacheConfig {
             state: Some(self.state()),
             ..CacheConfig::of(origin, self.choices.clone(), 1).named(NAME)

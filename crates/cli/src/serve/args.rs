@@ -41,6 +41,11 @@ pub struct ServeArgs {
     /// Bytes to use at most; a missing flash file gets this size
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub flash_size: Option<u64>,
+    /// Bytes that flash may grow to without formatting it again [default: up to 4 times its size]
+    ///
+    /// A flash that is formatted gets metadata for so many. Not for page logs and caches of sets, which keep their size.
+    #[arg(long, value_parser = size, value_name = "SIZE", hide_short_help = true)]
+    pub flash_most: Option<u64>,
     /// Overwrite foreign data on the flash device
     #[arg(long)]
     pub format: bool,

@@ -146,6 +146,7 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
             limits,
             workers,
             state,
+            flash_most: plan.args.flash_most,
             clients,
             recorder_bytes,
             flash_write_budget,

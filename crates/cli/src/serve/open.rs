@@ -405,6 +405,10 @@ fn open_flash(
     let Some(spec) = &args.flash else { return Ok((None, None)) };
     if let Some(bytes) = args.flash_size {
         check_flash_size(bytes, shape, choices)?;
+        if let Some(most) = args.flash_most.filter(|most| *most < bytes) {
+            let why = format!("accepted: flash_size, {}, or more", format_size(bytes));
+            bail!(BadSetting::of("flash_most", format_size(most), &why));
+        }
     }
     let made = match (spec, args.flash_size) {
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes, args.sparse)?,
@@ -414,14 +418,15 @@ fn open_flash(
         .map_err(|e| flash_hint(e, args))?;
     if let Some(asked) = args.flash_size.filter(|size| *size > device.geometry().bytes) {
         tell!(
-            "flash {} holds {}, less than --flash-size {}",
+            "flash {} holds {}, less than --flash-size {}; larder resize makes a file longer",
             device.name(),
             rough_size(device.geometry().bytes),
             rough_size(asked)
         );
     }
     let wishes = Wishes { formats: args.format, adopted: args.adopt };
-    let flash = FlashDevice::prepare(device, args.flash_size, shape, choices, wishes)?;
+    let flash =
+        FlashDevice::prepare(device, (args.flash_size, args.flash_most), shape, choices, wishes)?;
     Ok((Some(flash.sparse(args.sparse)), made))
 }
 
@@ -434,7 +439,7 @@ fn check_flash_size(bytes: u64, shape: Shape, choices: &Choices) -> Result<()> {
     }
     let fits = |bytes| {
         let device = DeviceSize { bytes, block_bytes: 512 };
-        LayoutPlan::fit(shape, choices, device, None).is_ok()
+        LayoutPlan::fit(shape, choices, device, None, None).is_ok()
     };
     if fits(bytes) {
         return Ok(());

@@ -10,6 +10,7 @@
 //! | a FLUSH | `flush.rs` |
 //! | origins that are overdue | `watch.rs` |
 //! | ranges that are pinned and excluded | `keep.rs` |
+//! | the part of flash in use, larger or smaller | `resize.rs` |
 //! | ranges that are read back and compared with their checksums | `scrub.rs` |
 //! | ranges that commands warm and evict; what flash has and how much it is read | `arrange.rs`; `heat.rs` |
 //! | steps before a detach of the flash or of a volume | `clear.rs`, `detaching.rs` |
@@ -25,6 +26,7 @@ pub(crate) mod in_flight;
 pub(crate) mod keep;
 pub(crate) mod log;
 mod pass_through;
+mod resize;
 pub(crate) mod scrub;
 mod status;
 pub(crate) mod units;

@@ -171,6 +171,12 @@ impl Placement {
         slots.checked_div(ways).unwrap_or(0) * ways
     }
 
+    /// Whether the number of slots may change while they hold units: in sets another number would give units other sets.
+    #[must_use]
+    pub fn may_grow(self) -> bool {
+        self == Self::Anywhere
+    }
+
     /// Which of `sets` sets a unit belongs to.
     #[must_use]
     pub fn set_of(self, unit: u32, sets: u32) -> u32 {

@@ -9,6 +9,7 @@ use super::choices::{
 use crate::buf::PAGE;
 use crate::pagelog::{LogPolicy, LogSettings};
 use larder_policy::balance::BalanceSettings;
+use larder_policy::replacement::{Replacement, Update};
 use larder_policy::syncer::SyncerSettings;
 use larder_policy::touched::TouchSettings;
 
@@ -47,6 +48,21 @@ pub(crate) struct SlotSpec {
     pub placement: Placement,
     /// None: only an update evicts.
     pub replacement: Option<ReplacementChoice>,
+}
+
+impl SlotSpec {
+    /// The replacement policy of so many slots, in sets of `ways`.
+    pub(crate) fn build_replacement(
+        &self,
+        slots: u32,
+        ways: u32,
+        unit_bytes: u64,
+    ) -> Box<dyn Replacement> {
+        match self.replacement {
+            Some(policy) => policy.build(slots, ways, unit_bytes),
+            None => Box::new(Update),
+        }
+    }
 }
 
 /// The data on a flash device, which decides how its failure is handled.

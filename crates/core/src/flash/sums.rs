@@ -97,6 +97,8 @@ impl Marks {
 /// The checksums of one attachment.
 pub(crate) struct Sums {
     pub(super) area: SumsArea,
+    /// The version of a block that this attachment has not written.
+    new_version: u32,
     /// Blocks in memory, at most.
     most: usize,
     state: RefCell<State>,
@@ -170,13 +172,23 @@ impl Sums {
     ) -> Option<Self> {
         let area = SumsArea::of(plan, shape)?;
         let version = if recovered { UNKNOWN } else { BLANK };
-        let state = State { versions: vec![version; area.blocks as usize], ..State::default() };
-        Some(Self {
+        let sums = Self {
             area,
+            new_version: version,
             most: (most_bytes / PAGE as u64).max(BLOCKS_LEAST) as usize,
-            state: RefCell::new(state),
+            state: RefCell::default(),
             busy: WaitList::default(),
-        })
+        };
+        sums.has_slots(shape.slots_of(plan.slots));
+        Some(sums)
+    }
+
+    /// The blocks of so many slots are known; never fewer than before.
+    pub(crate) fn has_slots(&self, slots: u32) {
+        let blocks = self.area.first_of(slots).div_ceil(EACH).min(u64::from(self.area.blocks));
+        let versions = &mut self.state.borrow_mut().versions;
+        let blocks = versions.len().max(blocks as usize);
+        versions.resize(blocks, self.new_version);
     }
 
     /// A read of a range begins.
@@ -446,7 +458,8 @@ mod tests {
         let shape = Shape::new(1 << 20, 16 * PAGE as u64, 1);
         let sums = Some(SumsPlan { base: 4096, volume: 7, copies: 2 });
         let (dev, base) = (DevId(0), 1 << 20);
-        let plan = FlashPlan { dev, base, slots: 4, block_bytes: 512, journal: None, sums };
+        let plan =
+            FlashPlan { dev, base, slots: 4, room: 4, block_bytes: 512, journal: None, sums };
         let made = Sums::of(&plan, &shape, (1 << 20, false)).expect("it has checksums");
         assert!(made.load_begins(0));
         made.loaded(0, made.loading(0));

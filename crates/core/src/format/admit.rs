@@ -88,6 +88,8 @@ pub struct Warm {
     pub volume: u64,
     /// Its metadata.
     pub kept: Kept,
+    /// First byte after the slots with dirty data.
+    pub dirty_end: u64,
     /// What the user asserts, if the decision depends on it.
     pub vouched: Option<Vouched>,
     /// Volumes of a clean cache of which the content may not be used, and why. There is another one of which it may be.
@@ -259,7 +261,11 @@ fn read(
 ) -> Result<Warm, WhyCold> {
     let kept = Kept::read(asked.plan, label.volume, flash)?;
     flash.flush().map_err(Unreadable::Flush)?;
-    Ok(Warm { volume: label.volume, kept, vouched, stale: Vec::new() })
+    let dirty_end = kept.dirty_end(asked.plan, label.volume);
+    if dirty_end > asked.device.bytes {
+        return Err(WhyCold::TooShort { least: dirty_end });
+    }
+    Ok(Warm { volume: label.volume, kept, dirty_end, vouched, stale: Vec::new() })
 }
 
 /// Whether the flash may hold dirty data and no state record names it.

@@ -11,8 +11,10 @@ pub struct FlashPlan {
     pub dev: DevId,
     /// First byte of slot 0.
     pub base: u64,
-    /// Slots on the device, over all shards.
+    /// Slots in use, over all shards.
     pub slots: u64,
+    /// Slots that metadata and checksums have room for: as many, or more.
+    pub room: u64,
     /// Offsets and lengths of operations are multiples of this many bytes.
     pub block_bytes: u32,
     /// The place of the metadata; `None` in a volatile cache.

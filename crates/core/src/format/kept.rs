@@ -7,6 +7,7 @@
 use super::logs::LogsPlan;
 use super::plan::Plan;
 use crate::buf::Buf;
+use crate::journal::cut::cut;
 use crate::journal::layout::Layout;
 use crate::journal::recover::{Recovered, Unusable, recover};
 use crate::pagelog::{Geometry, Inspection, OpenError};
@@ -175,6 +176,28 @@ impl Kept {
             Self::Units(recovered) => recovered.iter().map(Recovered::reached).collect(),
             Self::Logs(logs) => logs.reached.clone(),
         }
+    }
+
+    /// Leaves out the slots that a plan does not use, none of which has dirty data. Returns the writes that make it durable, in
+    /// order, each of which is durable before the next.
+    pub fn cut(&mut self, plan: &Plan, volume: u64) -> Vec<(u64, Vec<u8>)> {
+        let (Self::Units(found), Plan::Units(units)) = (self, plan) else { return Vec::new() };
+        let Some(metadata) = units.metadata else { return Vec::new() };
+        let shards = (0..).zip(units.layouts(volume)).zip(found);
+        let writes = shards.flat_map(|((shard, at), found)| {
+            cut(found, (&at, volume), metadata.shape.of_shard(shard).slots_of(units.slots))
+        });
+        writes.collect()
+    }
+
+    /// First byte after the last slot with dirty data; 0 if there is none, and for page logs.
+    pub(super) fn dirty_end(&self, plan: &Plan, volume: u64) -> u64 {
+        let (Self::Units(found), Plan::Units(units)) = (self, plan) else { return 0 };
+        let end = |(at, found): (Layout, &Recovered)| {
+            let last = found.held(&at).filter(|held| held.dirty != 0).last()?;
+            Some(at.slots_at + u64::from(last.slot) * at.slot_stride + units.unit_bytes)
+        };
+        units.layouts(volume).zip(found).filter_map(end).max().unwrap_or(0)
     }
 
     /// Whether these are page logs with dirty data.

@@ -38,5 +38,5 @@ pub use self::room::{DeviceSize, Frame, LargeBlocks, TooSmall, slots_in};
 pub use self::state::{
     FORMAT, FORMAT_SHARED, OriginFacts, OriginPlace, OriginRecord, StateRecord, superseded,
 };
-pub use self::units::{Metadata, UnitsPlan};
+pub use self::units::{Metadata, SizeRefused, UnitsPlan};
 pub use self::why::{Misfit, Used, WhyCold, WhyRefused};

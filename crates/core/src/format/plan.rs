@@ -7,11 +7,11 @@
 //! Invariants: `Plan::of_label(&plan.label(volume), size)` is `plan`, for stripes of one unit, since a label does not
 //! contain stripes. A plan from a label places nothing outside the device, so reads by it are bounded.
 
-use super::label::{Label, Section};
+use super::label::{Label, Section, SectionKind};
 use super::logs::LogsPlan;
 use super::room::{DeviceSize, LargeBlocks, TooSmall, slots_in};
 use super::units::UnitsPlan;
-use crate::config::{Choices, WritePolicy};
+use crate::config::{Choices, Placement, WritePolicy};
 use crate::shape::Shape;
 
 /// The places on a flash device.
@@ -29,7 +29,8 @@ pub enum Plan {
 pub struct Unsuitable;
 
 impl Plan {
-    /// The largest cache of these choices that fits on a device, within `most_bytes`.
+    /// The largest cache of these choices that fits on a device, within `most_bytes`. Units may take up to `grows_to` bytes later,
+    /// by default a few times as many.
     ///
     /// # Errors
     /// If none fits.
@@ -38,13 +39,14 @@ impl Plan {
         choices: &Choices,
         device: DeviceSize,
         most_bytes: Option<u64>,
+        grows_to: Option<u64>,
     ) -> Result<Self, TooSmall> {
         let slots = slots_in(device.bytes.min(most_bytes.unwrap_or(u64::MAX)), shape.unit_bytes)?;
         if let Some(policy) = choices.write.log() {
             let (bytes, batch_pages) = (slots * shape.unit_bytes, choices.on_exit().batch_pages);
             return LogsPlan::fit(shape, bytes, batch_pages, policy).map(Self::Logs);
         }
-        UnitsPlan::fit(shape, slots, device, choices).map(Self::Units)
+        UnitsPlan::fit(shape, slots, device, choices, grows_to).map(Self::Units)
     }
 
     /// The same for several volumes of this digest. Page logs have one volume.
@@ -61,7 +63,11 @@ impl Plan {
     /// # Errors
     /// If the label contradicts itself or the device.
     pub fn of_label(label: &Label, device: DeviceSize) -> Result<Self, Unsuitable> {
-        let end = |s: &Section| s.offset.checked_add(s.bytes);
+        let end = |s: &Section| match s.kind {
+            // Those that are there are in use.
+            SectionKind::Slots => s.offset.checked_add(label.unit_bytes),
+            _ => s.offset.checked_add(s.bytes),
+        };
         let inside = |s: &Section| end(s).is_some_and(|end| end <= device.bytes);
         if !label.sections.iter().all(inside) {
             return Err(Unsuitable);
@@ -71,6 +77,25 @@ impl Plan {
             None => Self::Units(UnitsPlan::of_label(label, device).ok_or(Unsuitable)?),
         };
         Some(plan).filter(|plan| plan.label(label.volume) == *label).ok_or(Unsuitable)
+    }
+
+    /// This plan, or that of a label of the same cache, whose metadata has another place or room for another number of slots. Of a
+    /// device at most `most_bytes` are used.
+    #[must_use]
+    pub fn as_formatted(
+        &self,
+        label: &Label,
+        device: DeviceSize,
+        most_bytes: Option<u64>,
+        placement: Placement,
+    ) -> Self {
+        let most = device.bytes.min(most_bytes.unwrap_or(u64::MAX));
+        match self {
+            Self::Units(units) if placement.may_grow() => {
+                Self::Units(units.as_formatted(label, device, most).unwrap_or(*units))
+            }
+            Self::Units(_) | Self::Logs(_) => *self,
+        }
     }
 
     /// The label of this plan and volume.
@@ -139,8 +164,8 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::config::{Durability, WritePolicy, preset};
-    use crate::format::Frame;
     use crate::format::label::{HEADER_BYTES, MOST_SHARDS, SectionKind};
+    use crate::format::{Frame, SizeRefused};
     use crate::journal::layout::LOG_MOST;
     use crate::pagelog::LogPolicy;
 
@@ -173,13 +198,23 @@ mod tests {
                 [(16 << 20, 1, 1 << 30), (3 << 30, 4, (1 << 40) - 512), (1 << 40, 64, 1 << 42)]
             {
                 let shape = Shape::new(origin, choices.unit_bytes, shards);
-                let plan = Plan::fit(shape, &choices, device(bytes), None).expect("fits");
+                let plan = Plan::fit(shape, &choices, device(bytes), None, None).expect("fits");
                 let plan = if shards > 1 { plan.shared(1 << 32) } else { plan };
                 assert!(plan.end() <= bytes && plan.slots() > 0, "{plan:?}");
                 let label = plan.label(7);
                 assert_eq!(Plan::of_label(&label, device(bytes)), Ok(plan));
                 assert_eq!(Plan::of_label(&label, device(plan.end())), Ok(plan));
-                assert_eq!(Plan::of_label(&label, device(plan.end() - 1)), Err(Unsuitable));
+                let cut = Plan::of_label(&label, device(plan.end() - 1));
+                match plan {
+                    // A device that was cut has fewer slots, with the same metadata.
+                    Plan::Units(units) if units.slots > 1 => {
+                        assert_eq!(
+                            cut.map(|cut| (cut.slots(), cut.label(7))),
+                            Ok((units.slots - 1, label.clone()))
+                        );
+                    }
+                    _ => assert_eq!(cut, Err(Unsuitable)),
+                }
                 let first = label.sections.iter().map(|s| s.offset).min();
                 assert_eq!(first, Some(HEADER_BYTES));
                 for (at, bytes) in plan.blank(7).filter(|_| shards < 64) {
@@ -191,11 +226,44 @@ mod tests {
         }
     }
 
+    /// The label of a flash decides about the places, whatever size it has now.
+    #[test]
+    fn a_flash_of_another_size_keeps_its_places() {
+        for choices in all_choices() {
+            let shape = Shape::new(1 << 40, choices.unit_bytes, 2);
+            let fit = |bytes| Plan::fit(shape, &choices, device(bytes), None, None).expect("fits");
+            let (small, large) = (fit(1 << 30), fit(2 << 30));
+            let adopted = |plan: &Plan, bytes| {
+                plan.as_formatted(&small.label(7), device(bytes), None, choices.placement)
+            };
+            let keeps = choices.placement.may_grow()
+                && matches!(small, Plan::Units(u) if u.metadata.is_some() && u.room >= 2 * u.slots);
+            let grown = adopted(&large, 2 << 30);
+            assert_eq!(grown.label(7) == small.label(7), keeps, "{choices:?}");
+            if let (true, Plan::Units(before), Plan::Units(after)) = (keeps, small, grown) {
+                assert!(after.slots > before.slots && after.end() <= 2 << 30);
+                assert_eq!(before.sized(2 << 30), Ok(after));
+                assert_eq!(after.sized(1 << 30), Ok(before));
+                let most = before.sized(64 << 30);
+                assert_eq!(
+                    most,
+                    Err(SizeRefused::TooLarge {
+                        most: before.slots_at + before.room * before.unit_bytes
+                    })
+                );
+                assert!(matches!(before.sized(1 << 20), Err(SizeRefused::TooSmall { .. })));
+                let other = fit(4 << 30).label(7);
+                let other = Label { origin_bytes: 1 << 39, ..other };
+                assert_eq!(before.as_formatted(&other, device(1 << 30), u64::MAX), None);
+            }
+        }
+    }
+
     #[test]
     fn a_label_that_contradicts_itself_is_unsuitable() {
         for choices in all_choices() {
             let shape = Shape::new(1 << 40, choices.unit_bytes, 2);
-            let plan = Plan::fit(shape, &choices, device(3 << 30), None).expect("fits");
+            let plan = Plan::fit(shape, &choices, device(3 << 30), None, None).expect("fits");
             let good = plan.label(7);
             let mut changed: Vec<Label> = Vec::new();
             let mut change = |f: &dyn Fn(&mut Label)| {
@@ -251,7 +319,7 @@ mod tests {
     fn the_error_for_a_small_device_states_the_bytes_that_suffice() {
         for choices in all_choices() {
             let shape = Shape::new(1 << 40, choices.unit_bytes, 2);
-            let fit = |bytes| Plan::fit(shape, &choices, device(bytes), None);
+            let fit = |bytes| Plan::fit(shape, &choices, device(bytes), None, None);
             let (mut bytes, mut tried) = (4096, 0);
             while let Err(small) = fit(bytes) {
                 let (TooSmall::Slots { least, .. }
@@ -269,7 +337,7 @@ mod tests {
     fn a_label_of_logs_that_cannot_exist_is_refused() {
         let choices = preset("face").expect("the preset exists").choices();
         let shape = Shape::new(1 << 30, choices.unit_bytes, 2);
-        let plan = Plan::fit(shape, &choices, device(1 << 30), None).expect("fits");
+        let plan = Plan::fit(shape, &choices, device(1 << 30), None, None).expect("fits");
         let by = |bytes| {
             let mut label = plan.label(7);
             label.sections.iter_mut().for_each(|section| section.offset += bytes);

@@ -96,7 +96,7 @@ impl SumsArea {
         let sums = plan.sums?;
         let copies = sums.copies;
         let (slots_at, volume) = (plan.base, sums.volume);
-        let (blocks, each) = (blocks(shape, plan.slots), bytes_each(shape, plan.slots, copies));
+        let (blocks, each) = (blocks(shape, plan.room), bytes_each(shape, plan.room, copies));
         let at = sums.base + u64::from(shape.shard) * each;
         Some(Self { at, blocks: blocks as u32, copies, volume, shape: *shape, slots_at })
     }
@@ -214,6 +214,7 @@ mod tests {
             dev: DevId(0),
             base: 1 << 20,
             slots: 9,
+            room: 9,
             block_bytes: 512,
             journal: None,
             sums,

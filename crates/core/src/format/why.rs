@@ -64,6 +64,12 @@ pub enum WhyCold {
     /// Its metadata cannot be used.
     #[error("it {0}")]
     Unreadable(#[from] Unreadable),
+    /// Dirty data lies beyond the bytes that may be used.
+    #[error("its dirty data takes {} of flash", Size(*least))]
+    TooShort {
+        /// Bytes that hold it.
+        least: u64,
+    },
     /// Its metadata has less progress than the state record.
     #[error("it is a copy from before the last start or stop")]
     EarlierCopy,
@@ -74,7 +80,7 @@ pub enum WhyCold {
 pub enum WhyRefused {
     /// The device is shorter than its cache, which may hold dirty data.
     #[error(
-        "holds {} of a cache of {}, and it may hold dirty data; accepted: the whole device, or --format to discard that data",
+        "holds {} of a cache that takes at least {}, and it may hold dirty data; accepted: the whole device, or --format to discard that data",
         Size(*bytes),
         Size(*needed)
     )]
@@ -171,9 +177,12 @@ impl Used {
     }
 }
 
-/// First byte after all sections of a label.
+/// First byte after all sections of a label, of which the last slots need not be in use.
 pub(super) fn end(label: &Label) -> u64 {
-    let end = |s: &Section| s.offset.saturating_add(s.bytes);
+    let end = |s: &Section| match s.kind {
+        SectionKind::Slots => s.offset.saturating_add(label.unit_bytes),
+        _ => s.offset.saturating_add(s.bytes),
+    };
     label.sections.iter().map(end).max().unwrap_or_default()
 }
 
@@ -197,7 +206,12 @@ fn settings(label: &Label) -> Vec<(&'static str, String)> {
     }
     let factors = if label.keeps.factors { "periodic updates" } else { "none" };
     settings.push(("reference factors for", factors.to_owned()));
-    settings.push(("a flash size of", Size(end(label)).to_string()));
+    settings.push(match log {
+        Some(_) => ("a flash size of", Size(end(label)).to_string()),
+        None => {
+            ("up to", format!("{} of slots", Size(label.slots.saturating_mul(label.unit_bytes))))
+        }
+    });
     settings
 }
 

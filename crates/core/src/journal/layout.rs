@@ -42,7 +42,7 @@ pub struct Layout {
     pub base: u64,
     /// Bytes of a log block.
     pub block_bytes: u64,
-    /// Slots of the shard.
+    /// Slots of the shard that the payload has room for.
     pub slots: u32,
     /// Pages of a unit.
     pub pages: u32,
@@ -65,13 +65,13 @@ impl Layout {
     #[must_use]
     pub fn of(shape: &Shape, flash: &FlashPlan) -> Option<Self> {
         let journal = flash.journal?;
-        let (slots, pages) = (shape.slots_of(flash.slots), shape.pages_per_unit());
+        let (slots, pages) = (shape.slots_of(flash.room), shape.pages_per_unit());
         let block_bytes = u64::from(flash.block_bytes).max(512);
         // Every shard's area is as large as that of the first, which has the most slots.
         let first = shape.of_shard(0);
         let keeps = journal.keeps;
         let (payload_bytes, log_bytes) =
-            Self::sizes(&first, first.slots_of(flash.slots), journal.log_bytes, keeps);
+            Self::sizes(&first, first.slots_of(flash.room), journal.log_bytes, keeps);
         let area = Self::area_bytes(payload_bytes, log_bytes);
         Some(Self {
             base: journal.base + u64::from(shape.shard) * area,

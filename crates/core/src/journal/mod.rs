@@ -16,7 +16,7 @@
 //! | journals: common part; of a clean cache, and what it logs next; of a write-back cache | `base.rs`; `clean.rs`, `due.rs`; `dirty.rs` |
 //! | volumes without which the journal of a clean cache continues: their flush failed, or is overdue | `closed.rs`; `left_out.rs` |
 //! | checkpoints | `checkpoint.rs` |
-//! | recovery | `recover.rs` |
+//! | recovery; slots that a start leaves out | `recover.rs`; `cut.rs` |
 //!
 //! The metadata has two halves: the current one, and one that receives the next checkpoint. All containers are ordered:
 //! equal seeds must give equal runs.
@@ -25,6 +25,7 @@ mod base;
 mod checkpoint;
 mod clean;
 mod closed;
+pub mod cut;
 mod dirty;
 mod due;
 pub mod entry;

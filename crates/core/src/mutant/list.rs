@@ -22,6 +22,9 @@ pub const MUTANTS: &[Mutant] = &[
         "14",
         "a volume has left a cache before it is durable on flash that its units are gone",
     ),
+    mutant("shrink-loses-dirty", "19", "a shrink of flash evicts dirty units without write-back"),
+    mutant("shrunk-before-durable", "19", "flash is cut before it is durable that units left"),
+    mutant("cut-not-durable", "19", "units beyond the slots of a start stay in metadata"),
     mutant("left-volume-admitted", "14", "units of a volume that leaves are admitted"),
     mutant(
         "ram-survives-write",

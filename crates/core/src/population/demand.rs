@@ -167,6 +167,23 @@ impl Population {
         }
     }
 
+    /// The attached flash device has another number of slots for this shard.
+    pub(crate) fn resized(&self, slots: u32, shape: &Shape) {
+        match self {
+            Self::Exchange(policy) => policy.borrow_mut().attached(slots),
+            Self::Workers(workers) => {
+                if let Some(benefit) = &workers.benefit {
+                    benefit.borrow_mut().attached(slots);
+                }
+                let each = directory_bytes_each(shape.pages_per_unit());
+                if let Some(singles) = &workers.singles {
+                    singles.borrow_mut().resized(slots, each, shape.shards);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// A read was served from flash; `single`: from a mixed slot.
     pub(crate) fn hit(&self, place: &Place, single: bool, now: Nanos) {
         if let Self::Workers(workers) = self {

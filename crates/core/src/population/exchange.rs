@@ -28,7 +28,7 @@ impl Slots for View<'_> {
     }
 
     fn unit_in(&self, slot: u32) -> Option<u32> {
-        self.0.unit_of(slot).filter(|_| !self.0.is_kept(slot))
+        self.0.unit_of(slot).filter(|_| !self.0.is_kept(slot) && slot < self.0.limit())
     }
 
     fn is_passed(&self, unit: u32) -> bool {
@@ -78,7 +78,7 @@ async fn update(
             continue;
         }
         // A free slot that the shares of volumes keep for another unit is none for the next one.
-        let free = table.used() < table.slots() && !refused;
+        let free = table.has_free() && !refused;
         let step = policy.borrow_mut().step(&View(table), free);
         match step {
             Step::Done => break,

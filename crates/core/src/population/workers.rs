@@ -95,7 +95,7 @@ async fn complete_next(cx: &Context, clean: &Rc<Clean>, next: &Cell<u32>) -> boo
                 cx.exec.sleep(1).await; // yields to clients
             }
         }
-        Err(slot) if slot < table.slots() => {
+        Err(slot) if slot < table.limit() => {
             next.set(slot);
             cx.exec.sleep(1).await; // yields to clients
         }

@@ -76,7 +76,7 @@ pub fn place(resolved: &str) -> OriginPlace {
 pub fn plan(kind: &str, workers: u32) -> Plan {
     let choices = choices(kind);
     let shape = Shape::new(ORIGIN.bytes, choices.unit_bytes, workers);
-    Plan::fit(shape, &choices, DEVICE, None).expect("it fits")
+    Plan::fit(shape, &choices, DEVICE, None, None).expect("it fits")
 }
 
 impl Case {

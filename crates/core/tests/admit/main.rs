@@ -53,7 +53,7 @@ fn decisions_by_label() {
             "a device that was cut short",
             "prwc face",
             |c| c.device.bytes = 2 << 20,
-            "refused: holds 2MiB of a cache of",
+            "refused: holds 2MiB of a cache",
         ),
         ("the flash of a stop in good order", "sce prwc proc face face-through", |_| {}, "warm"),
         (
@@ -75,7 +75,7 @@ fn decisions_by_label() {
                 let Found::Label(label) = &mut c.found else { unreachable!("made so") };
                 label.slots -= 1;
             },
-            "cold: it was formatted for the same cache with another layout",
+            "cold: it was formatted for up to",
         ),
         (
             "a flash of write-back under a clean cache",

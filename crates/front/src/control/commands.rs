@@ -18,6 +18,7 @@ use super::quiesce;
 use super::ranges::Ranges;
 use super::recent;
 use super::record;
+use super::resize;
 use super::wire::Command;
 
 /// What a control socket is for.
@@ -106,6 +107,10 @@ impl Target {
             Command::Attach { flash, flash_bytes, format, sparse } => {
                 self.attach(Attach { flash, flash_bytes, format, sparse }, rules.restricted)
             }
+            Command::Resize { flash_bytes, bound_seconds } => {
+                let sizes = (flash_bytes, bounded(bound_seconds));
+                resize::serve(self.whole_cache("the flash")?, sizes, stream, progress)
+            }
             Command::Join => self.join(),
             Command::Cached { ranges } => Ranges::of(self.volume()?, &ranges)?.cached(),
             Command::Warm { ranges, pace_bytes, bound_seconds, beside_bytes } => {
@@ -190,7 +195,13 @@ impl Target {
         let device = Device::open_private(&spec).map_err(|e| explain(e, &spec, restricted))?;
         let choices = &cache.config().choices;
         let wishes = Wishes { formats: format, adopted: false };
-        let flash = FlashDevice::prepare(device, flash_bytes, cache.shape(), choices, wishes)?;
+        let flash = FlashDevice::prepare(
+            device,
+            (flash_bytes, cache.config().flash_most),
+            cache.shape(),
+            choices,
+            wishes,
+        )?;
         let units = flash.plan.slots();
         cache.attach(flash.sparse(sparse))?;
         Ok(json!({ "attached": true, "units_total": units }))

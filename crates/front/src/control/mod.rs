@@ -13,11 +13,13 @@
 
 pub mod client;
 mod commands;
+mod follow;
 mod heat;
 pub mod quiesce;
 mod ranges;
 mod recent;
 pub mod record;
+mod resize;
 pub mod wire;
 
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -6,17 +6,12 @@
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use larder_io::rough_size;
 use larder_volume::{RangeRule, Ranged, Terms, Volume, VolumeError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
+use super::follow::Follow;
 use super::wire::Extent;
-
-/// How often progress is reported.
-const TELL: Duration = Duration::from_secs(1);
 
 /// Ranges of a volume.
 pub(super) struct Ranges<'a> {
@@ -104,38 +99,4 @@ fn value(ranged: &Ranged) -> Value {
         "passed_bytes": passed_bytes,
         "cached_bytes": cached_bytes,
     })
-}
-
-/// Reports progress to the client of a command, and notices that it has gone.
-struct Follow<'a, T> {
-    what: &'static str,
-    stream: &'a UnixStream,
-    tell: T,
-    began: Instant,
-    told: Instant,
-}
-
-impl<'a, T: FnMut(String)> Follow<'a, T> {
-    fn new(what: &'static str, stream: &'a UnixStream, tell: T) -> Self {
-        let began = Instant::now();
-        Self { what, stream, tell, began, told: began }
-    }
-
-    fn goes_on(&mut self, done: u64, all: u64) -> bool {
-        if self.told.elapsed() >= TELL {
-            self.told = Instant::now();
-            let rate = done as f64 / self.began.elapsed().as_secs_f64().max(1e-9);
-            let (done, all, rate) = (rough_size(done), rough_size(all), rough_size(rate as u64));
-            (self.tell)(format!("{}: {done} of {all}, {rate}/s", self.what));
-        }
-        !self.has_gone()
-    }
-
-    /// Whether the client has closed the connection. One that only ends its sending side has not.
-    fn has_gone(&self) -> bool {
-        let mut fds = [PollFd::new(self.stream, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let gone = PollFlags::HUP | PollFlags::ERR;
-        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
-    }
 }

@@ -47,6 +47,13 @@ pub enum Command {
         #[serde(default)]
         sparse: bool,
     },
+    /// Use another part of the flash device, larger or smaller.
+    Resize {
+        /// Bytes of it to use; without, all that it has.
+        flash_bytes: Option<u64>,
+        /// The time limit.
+        bound_seconds: u64,
+    },
     /// Count what flash has of these ranges.
     Cached {
         /// The ranges.
@@ -169,7 +176,7 @@ pub fn read_command(from: impl Read) -> Result<Command, String> {
     let mut line = String::new();
     BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
     serde_json::from_str(&line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, cached, warm, evict, scrub, rule, heat, quiesce, recent, config, set, join or record")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach, resize, cached, warm, evict, scrub, rule, heat, quiesce, recent, config, set, join or record")
     })
 }
 

@@ -260,6 +260,10 @@ impl FileBase {
         }
     }
 
+    pub(crate) fn set_size(&self, bytes: u64) -> Result<(), Errno> {
+        rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&self.fd, bytes)).map_err(from_sys)
+    }
+
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Errno> {
         let zeroes = Buf::zeroed(len.min(ZERO_CHUNK) as usize);
         let mut at = 0;

@@ -5,7 +5,8 @@
 //! of them behind modelled latency (`slow+`) or injected faults. The handle never blocks a worker: a
 //! [`Driver`](crate::Driver) runs the operations.
 //!
-//! Invariants: the geometry does not change while a device is open. An operation outside the device, or not in whole
+//! Invariants: while a device is open, of its geometry only the size changes, when a caller asks the device for it
+//! (`sizes.rs`). An operation outside the device, or not in whole
 //! blocks, fails with `EINVAL` and has no effect.
 //!
 //! Why not a trait: there are six kinds, and the driver must know which of them complete at once.
@@ -18,11 +19,13 @@ mod geometry;
 pub(crate) mod mem;
 pub(crate) mod nbd;
 mod paced;
+mod sizes;
 mod slow;
 mod sysfs;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_core::exec::{Io, IoKind};
 use larder_core::request::Errno;
@@ -63,7 +66,9 @@ pub(crate) enum Base {
 struct Shared {
     name: String,
     access: Access,
+    /// All but its bytes, which may change.
     geometry: Geometry,
+    bytes: Arc<AtomicU64>,
     base: Arc<Base>,
     slow: Option<Arc<Slow>>,
     fault: Option<Fault>,
@@ -180,7 +185,9 @@ impl Device {
 
     fn build(name: String, access: Access, geometry: Geometry, base: Base) -> Self {
         let (base, flushes) = (Arc::new(base), Arc::default());
-        Self(Arc::new(Shared { name, access, geometry, base, slow: None, fault: None, flushes }))
+        let bytes = Arc::new(AtomicU64::new(geometry.bytes));
+        let (slow, fault) = (None, None);
+        Self(Arc::new(Shared { name, access, geometry, bytes, base, slow, fault, flushes }))
     }
 
     /// The same device behind a latency model, which all users of the result share.
@@ -197,11 +204,12 @@ impl Device {
     }
 
     fn parts(&self) -> Shared {
-        let Shared { name, access, geometry, base, slow, fault, flushes } = &*self.0;
+        let Shared { name, access, geometry, bytes, base, slow, fault, flushes } = &*self.0;
         Shared {
             name: name.clone(),
             access: *access,
             geometry: *geometry,
+            bytes: Arc::clone(bytes),
             base: Arc::clone(base),
             slow: slow.clone(),
             fault: fault.clone(),
@@ -227,7 +235,7 @@ impl Device {
     /// Size and shape.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.0.geometry
+        Geometry { bytes: self.0.bytes.load(Ordering::Acquire), ..self.0.geometry }
     }
 
     /// The access mode.
@@ -343,7 +351,7 @@ impl Device {
 
     /// Rejects an operation that does not fit the geometry.
     pub(crate) fn check(&self, io: &Io) -> Result<(), Errno> {
-        let geometry = &self.0.geometry;
+        let geometry = self.geometry();
         if !matches!(io.kind, IoKind::Read) && self.0.access == Access::ReadOnly {
             return if io.kind == IoKind::Flush { Ok(()) } else { Err(EROFS) };
         }

@@ -79,10 +79,15 @@ impl Singles {
 
     /// This part of `parts` of the cache has so many slots; none is mixed. `each`: bytes of memory of a mixed slot.
     pub fn attached(&mut self, slots: u32, each: u64, parts: u32) {
+        self.resized(slots, each, parts);
+        (self.mixed, self.price, self.sparse) = (0, Mean::default(), 1.0);
+    }
+
+    /// The same, in use: as many are mixed as before.
+    pub fn resized(&mut self, slots: u32, each: u64, parts: u32) {
         self.slots = u64::from(slots);
         let memory = self.settings.memory_bytes / u64::from(parts.max(1));
         self.most = (memory / each.max(1)).min(self.slots);
-        (self.mixed, self.price, self.sparse) = (0, Mean::default(), 1.0);
     }
 
     /// Hits are scattered so much, from 0 to 1 ([`Investment::scatter`](super::Investment::scatter)).

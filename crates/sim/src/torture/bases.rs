@@ -34,6 +34,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     departs: 0.0,
     arranges: 0.0,
     scrubs: 0.0,
+    resizes: 0.0,
     rules: 0.0,
     crashes: 3..6,
     bursts: false,

@@ -56,7 +56,7 @@ impl Life<'_> {
     }
 
     fn stop_using(&mut self) {
-        (self.attached, self.fence_at) = (false, None);
+        (self.attached, self.fence_at, self.resizing) = (false, None, None);
         self.world.detach();
         self.world.fence();
     }
@@ -140,6 +140,7 @@ impl Life<'_> {
         self.follow_clear();
         self.follow_departures();
         self.follow_logs();
+        self.follow_resize();
         let now = self.world.now();
         for event in self.world.take_events() {
             if let Event::FlashFailed { dev, .. } = event

@@ -44,6 +44,8 @@ pub struct Seen {
     pub cleared: u64,
     /// Times that a volume left the cache it shares.
     pub departed: u64,
+    /// Times that another part of flash was used.
+    pub resized: u64,
     /// Recoveries of shards without a change in progress, compared with what they held.
     pub settled: u64,
     /// Times that flash failed.
@@ -91,6 +93,7 @@ impl std::ops::AddAssign for Seen {
         self.cold += more.cold;
         self.cleared += more.cleared;
         self.departed += more.departed;
+        self.resized += more.resized;
         self.settled += more.settled;
         self.flash_failed += more.flash_failed;
         self.attached += more.attached;

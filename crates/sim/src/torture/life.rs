@@ -24,7 +24,7 @@ use super::reads::{Answer, Judge, Reads, against_history};
 use super::rot::places;
 use super::setup::Setup;
 use super::step::Step;
-use super::wanted::Wanted;
+use super::wanted::{Resizing, Wanted};
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
@@ -85,6 +85,7 @@ pub(super) struct Life<'a> {
     /// Images that are reused.
     pub(super) scratch: (Image, Image),
     pub(super) wanted: Wanted,
+    pub(super) resizing: Option<Resizing>,
 }
 
 /// A volume at the beginning of its first life.
@@ -121,6 +122,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         trace: None,
         scratch: (Vec::new(), Vec::new()),
         wanted: Wanted::default(),
+        resizing: None,
     };
     let taken = life.take_up(foreign(setup), Meets::Last)?;
     life.begin(origin, taken);
@@ -196,6 +198,10 @@ impl Life<'_> {
                 shards.for_each(|shard| shard.scrub(vec![range.clone()], |_| ()));
                 Ok(())
             }
+            Step::Resize(tenths) => {
+                self.resize(tenths);
+                Ok(())
+            }
             Step::Flush => {
                 self.clear(false);
                 Ok(())
@@ -258,10 +264,12 @@ impl Life<'_> {
         self.wanted.begin();
         self.departing.clear();
         self.outside.clear();
-        let kept = on_flash(&self.setup.plan);
+        let (mut flash, mut found) = (flash, found.clone());
+        let plan = self.plan_of_life(&mut flash, &mut found);
+        let kept = on_flash(&plan);
         let ignored = self.identity.ignored(self.setup);
         let place = (self.volume, &ignored[..]);
-        self.seen.warm += kept.attach(&mut self.world, flash, place, found) as u64;
+        self.seen.warm += kept.attach(&mut self.world, flash, place, &found) as u64;
         self.flash = self.world.newest();
         if self.setup.trouble.rots() {
             self.world.device(self.flash).faults.rot.places = places(self.setup);

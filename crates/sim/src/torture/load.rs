@@ -87,6 +87,9 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
             let (first, len) = aim.range(rng);
             steps.push(Step::Scrub(first, len));
         }
+        if row.resizes > 0.0 && rng.random_bool(row.resizes) {
+            steps.push(Step::Resize(rng.random_range(0..=10)));
+        }
         if row.rules > 0.0 && rng.random_bool(row.rules) {
             let rules = [Rule::Pin, Rule::Pin, Rule::Exclude, Rule::Exclude, Rule::Forget];
             let rule = rules[rng.random_range(0..5)];

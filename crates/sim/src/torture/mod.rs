@@ -35,6 +35,8 @@ pub mod plan;
 pub mod profile;
 pub mod promise;
 mod reads;
+mod resize;
+mod resized;
 mod rot;
 pub mod rows;
 mod rules;

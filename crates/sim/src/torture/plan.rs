@@ -176,6 +176,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         flash_slowest,
         copy: rng.random_range(0..2),
         trouble,
+        resizes: row.resizes > 0.0,
         strays: row.strays,
     }
 }

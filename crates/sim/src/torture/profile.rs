@@ -49,6 +49,8 @@ pub struct Profile {
     pub arranges: f64,
     /// How probable it is, before a request, that a range is scrubbed.
     pub scrubs: f64,
+    /// How probable it is, before a request, that another part of flash is used. Then a start uses any part, too.
+    pub resizes: f64,
     /// How probable it is, before a request, that a range is pinned or excluded, or no longer so.
     pub rules: f64,
     /// Crashes.

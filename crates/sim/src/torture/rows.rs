@@ -16,6 +16,7 @@ use super::kinds::{
 use super::mix::Mix;
 use super::profile::Profile;
 use super::promise::Trouble;
+use super::resized::{RESIZED, RESIZED_VERIFIED};
 use super::verified::{VERIFIED, VERIFIED_OWNED, VERIFIED_OWNED_ROT};
 
 /// Every row.
@@ -429,6 +430,8 @@ pub const PROFILES: &[Profile] = &[
     VERIFIED,
     VERIFIED_OWNED,
     VERIFIED_OWNED_ROT,
+    RESIZED,
+    RESIZED_VERIFIED,
     Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",

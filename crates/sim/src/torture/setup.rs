@@ -52,6 +52,8 @@ pub struct Setup {
     pub copy: u8,
     /// What goes wrong.
     pub trouble: Trouble,
+    /// Whether the part of flash that is in use changes.
+    pub resizes: bool,
     /// Whether a start may find another flash or another state file than the last one.
     pub strays: bool,
 }

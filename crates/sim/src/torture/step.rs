@@ -82,6 +82,8 @@ pub enum Step {
     Arrange(Arrangement, u64, u64),
     /// The administrator has a range read back and compared with its checksums.
     Scrub(u64, u64),
+    /// The administrator has so many tenths of flash used.
+    Resize(u64),
     /// The administrator pins or excludes a range.
     Rule(Rule, u64, u64),
     /// The volume is about to stop: all of the cache's state is made durable.
@@ -130,6 +132,7 @@ impl fmt::Display for Step {
                 let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
                 write!(f, "{count} sectors from {first} are scrubbed")
             }
+            Self::Resize(tenths) => write!(f, "{tenths} tenths of flash are used now"),
             Self::Rule(rule, offset, len) => {
                 let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
                 write!(f, "{count} sectors from {first} are {}", rule.name())

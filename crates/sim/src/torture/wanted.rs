@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranges that are pinned and excluded: what an administrator asked for, and what was seen since (`rules.rs` judges).
+//! What an administrator asked for, and what was seen since: ranges that are pinned and excluded (`rules.rs` judges), and the size of
+//! flash.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -12,6 +13,14 @@ use larder_core::ranges::{merged, without};
 
 use super::setup::Setup;
 use super::step::Rule;
+
+/// A resize in progress.
+pub(super) struct Resizing {
+    /// Slots in use at its end, over all shards.
+    pub total: u64,
+    /// Shards that have not ended it.
+    pub left: Rc<Cell<u32>>,
+}
 
 /// What is asked for, and what was seen since.
 #[derive(Default)]

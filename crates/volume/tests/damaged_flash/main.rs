@@ -119,7 +119,7 @@ impl Served {
         let shape = served.0.cache().shape();
         served.0.cache().attach(FlashDevice::prepare(
             flash,
-            None,
+            (None, None),
             shape,
             &choices,
             Wishes::default(),

@@ -94,6 +94,7 @@ fn the_example_has_every_key_and_its_defaults_are_the_defaults() {
     let same = |text: &str| {
         let own = [
             "flash_size",
+            "flash_most",
             "workers",
             "state",
             "control",

@@ -89,7 +89,7 @@ impl Clean {
         if let Some((layout, found)) = found {
             cx.population.restore(found.factors(&layout));
         }
-        cx.population.attached(restored.slots(), &cx.shape);
+        cx.population.attached(restored.limit(), &cx.shape);
         let units = UnitCache::new(cx, restored, flash, journal, (plan, spec.balance.as_ref()));
         units.mixed_recovered();
         let repair_next = Cell::new(if warm { 0 } else { u32::MAX });

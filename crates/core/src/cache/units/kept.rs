@@ -51,7 +51,7 @@ impl Table {
 impl Entries {
     /// A slot received a unit, which lies at this place.
     pub(super) fn entered(&mut self, slot: u32, at: u64) {
-        if self.rules.keeps(at) && self.kept < most_kept(self.slots.len() as u32) {
+        if self.rules.keeps(at) && self.kept < most_kept(self.limit) {
             self.slots[slot as usize].pins |= KEPT;
             self.kept += 1;
         } else {

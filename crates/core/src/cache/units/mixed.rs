@@ -327,6 +327,11 @@ impl MixedSlots {
         number
     }
 
+    /// The slot that receives pages.
+    pub(super) fn open_slot(&self) -> Option<u32> {
+        self.order.back().map(|open| self.directories[*open as usize].slot)
+    }
+
     /// Fills the rest of the open slot with places that stay empty, so that it is closed.
     pub(super) fn close_open(&mut self) {
         if let Some(open) = self.order.back() {

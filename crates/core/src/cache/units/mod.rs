@@ -13,6 +13,7 @@
 //! | dirty data copied to the origin: by exchanges and clears; by the syncer, and what it learns | `copy_back.rs`; `syncer.rs`, `sync_task.rs` |
 //! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
+//! | how many slots there are; those beyond a lower limit emptied | `sizes.rs`; `shrink.rs` |
 //! | units that a command warms or evicts | `by_command.rs`, `warmth.rs` |
 //! | units that a rule keeps or excludes | `kept.rs`, `volume_slots.rs` |
 //! | shares of volumes, and volumes without slots; a volume that leaves a clean cache | `shares.rs`, `volume_slots.rs`; `leave.rs` |
@@ -34,7 +35,9 @@ pub(crate) mod mixed;
 mod on_miss;
 pub(crate) mod scrub;
 mod shares;
+mod shrink;
 pub(crate) mod singles;
+mod sizes;
 mod sync_task;
 pub(crate) mod syncer;
 pub(crate) mod table;

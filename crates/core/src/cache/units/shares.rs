@@ -43,15 +43,19 @@ struct Part {
 
 impl Shares {
     pub(super) fn new(volumes: Volumes, shape: &Shape, slots: u32) -> Self {
+        let part = |_| Part { used: 0, least: 0, keeps_least: true, most: 1, held: [None; 2] };
+        let each = volumes.shares().map(part).collect();
+        let mut shares = Self { shape: *shape, each, volumes };
+        shares.resize(slots);
+        shares
+    }
+
+    /// They are shares of so many slots from now on.
+    pub(super) fn resize(&mut self, slots: u32) {
         let of = |share: f64| (share.clamp(0.0, 1.0) * f64::from(slots)) as u32;
-        let part = |Share { least, most }| Part {
-            used: 0,
-            least: of(least),
-            keeps_least: true,
-            most: of(most).max(1),
-            held: [None; 2],
-        };
-        Self { shape: *shape, each: volumes.shares().map(part).collect(), volumes }
+        for (part, Share { least, most }) in self.each.iter_mut().zip(self.volumes.shares()) {
+            (part.least, part.most) = (of(least), of(most).max(1));
+        }
     }
 
     fn volume(&self, unit: u32) -> usize {

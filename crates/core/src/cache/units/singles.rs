@@ -34,7 +34,7 @@ impl Table {
     /// it.
     pub(crate) fn open_mixed(&self, reads: u64) -> bool {
         let mut entries = self.entries.borrow_mut();
-        if !entries.shares.may_mix(entries.slots.len() as u32 - entries.used) {
+        if !entries.shares.may_mix(entries.free_slots()) {
             return false;
         }
         let Some(slot) = entries.take_free(0) else { return false };
@@ -46,7 +46,7 @@ impl Table {
     /// The slot of the unit with the lowest frequency among the next slots that are neither pinned nor kept, and its frequency.
     pub(crate) fn coldest(&self, frequency: impl Fn(u32, u32) -> f64) -> Option<(u32, f64)> {
         let mut entries = self.entries.borrow_mut();
-        let slots = entries.slots.len() as u32;
+        let slots = entries.limit;
         let from = entries.cold_hand;
         entries.cold_hand = (from + SEARCHED) % slots.max(1);
         let next = (from..from + SEARCHED.min(slots)).map(|slot| slot % slots);
@@ -145,8 +145,8 @@ impl Table {
     /// The mixed slot to recycle next.
     pub(crate) fn due_mixed(&self) -> Option<MixedSlot> {
         let entries = &mut *self.entries.borrow_mut();
-        let slots = &entries.slots;
-        entries.mixed.due(|slot| slots[slot as usize].is_pinned())
+        let (slots, limit) = (&entries.slots, entries.limit);
+        entries.mixed.due(|slot| slots[slot as usize].is_pinned() || slot >= limit)
     }
 }
 

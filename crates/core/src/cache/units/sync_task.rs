@@ -50,7 +50,7 @@ impl SyncTask {
 
     /// The slots of which a share may be dirty: those of the volume.
     pub(super) fn slots(&self, table: &Table) -> u32 {
-        self.volume.map_or_else(|| table.slots(), |volume| table.used_by(volume))
+        self.volume.map_or_else(|| table.limit(), |volume| table.used_by(volume))
     }
 
     /// Whether a write may make one more unit dirty.

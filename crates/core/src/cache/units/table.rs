@@ -15,14 +15,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use larder_policy::replacement::{Replacement, Update};
+use larder_policy::replacement::Replacement;
 
 use super::mixed::MixedSlots;
 pub(crate) use super::shares::Hold;
 use super::shares::Shares;
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;
-use crate::config::{Placement, SlotSpec};
+use crate::config::SlotSpec;
 use crate::mutant;
 use crate::pages::{PageSet, Pages};
 use crate::range_rules::RangeRules;
@@ -61,6 +61,8 @@ pub(crate) fn bitmap_bytes_each(unit_bytes: u64) -> u64 {
 }
 
 impl Slot {
+    pub(super) const UNUSED: Self = Self { owner: NONE, bits: FREE, pins: 0 };
+
     pub(super) fn is_pinned(&self) -> bool {
         self.pins & !KEPT > 0
     }
@@ -76,9 +78,14 @@ pub(super) struct Entries {
     pub(super) slots: Vec<Slot>,
     /// The first free slot of each set.
     pub(super) free: Vec<u32>,
-    placement: Placement,
+    pub(super) spec: SlotSpec,
     pub(super) ways: u32,
     pub(super) used: u32,
+    /// Slots that may receive content, and how many beyond still hold something (`sizes.rs`).
+    pub(super) limit: u32,
+    pub(super) beyond: u32,
+    /// Slots that the replacement policy was made for.
+    pub(super) policy_slots: u32,
     /// Valid pages of all slots.
     pub(super) valid: u64,
     pub(super) unit_pages: u32,
@@ -122,26 +129,23 @@ pub(crate) struct Evicted {
 impl Table {
     /// An empty table for one shard of a device that has `total` slots, which these volumes share.
     pub(crate) fn new(shape: Shape, volumes: &Volumes, total: u64, spec: SlotSpec) -> Rc<Self> {
-        let SlotSpec { placement, replacement } = spec;
         let slots = shape.slots_of(total);
-        let ways = placement.ways(slots);
-        let slots = placement.usable(slots);
-        let sets = slots.checked_div(ways).unwrap_or(0);
-        let chain = |i: u32| if (i + 1).is_multiple_of(ways) { NONE } else { i + 1 };
-        let entries = Entries {
+        let ways = spec.placement.ways(slots);
+        let slots = spec.placement.usable(slots);
+        let mut entries = Entries {
             map: vec![0; shape.units() as usize],
-            slots: (0..slots).map(|i| Slot { owner: chain(i), bits: FREE, pins: 0 }).collect(),
-            free: (0..sets).map(|set| set * ways).collect(),
-            placement,
+            slots: vec![Slot::UNUSED; slots as usize],
+            free: vec![NONE; slots.checked_div(ways).unwrap_or(0) as usize],
+            spec,
             ways,
             used: 0,
+            limit: slots,
+            beyond: 0,
+            policy_slots: slots,
             valid: 0,
             unit_pages: shape.pages_per_unit(),
             partial: BitmapPool::new(shape.pages_per_unit(), slots),
-            replacement: match replacement {
-                Some(policy) => policy.build(slots, ways, shape.unit_bytes),
-                None => Box::new(Update),
-            },
+            replacement: spec.build_replacement(slots, ways, shape.unit_bytes),
             mixed: MixedSlots::new(shape.pages_per_unit()),
             cold_hand: 0,
             shares: Shares::new(volumes.clone(), &shape, slots),
@@ -149,24 +153,8 @@ impl Table {
             rules: Arc::default(),
             kept: 0,
         };
+        entries.rebuild_free();
         Rc::new(Self { shape, entries: RefCell::new(entries) })
-    }
-
-    /// The share of slots that are free.
-    pub(crate) fn free_ratio(&self) -> f64 {
-        let entries = self.entries.borrow();
-        let slots = entries.slots.len().max(1);
-        (slots - entries.used as usize) as f64 / slots as f64
-    }
-
-    /// Slots in use.
-    pub(crate) fn used(&self) -> u32 {
-        self.entries.borrow().used
-    }
-
-    /// Slots.
-    pub(crate) fn slots(&self) -> u32 {
-        self.entries.borrow().slots.len() as u32
     }
 
     /// Bytes of memory that the bitmaps of partly valid units and the directories of mixed slots take.
@@ -306,10 +294,12 @@ impl Table {
     ) -> Option<u32> {
         let mut entries = self.entries.borrow_mut();
         let set = entries.set_of(incoming);
-        let Entries { slots, replacement, shares, .. } = &mut *entries;
+        let Entries { slots, replacement, shares, limit, .. } = &mut *entries;
+        let limit = *limit;
         let may_evict = |slot: u32| {
             let found = &slots[slot as usize];
             !matches!(found.bits, FREE | MIXED)
+                && slot < limit
                 && shares.may_displace(incoming, found.owner)
                 && may_evict(slot, found.owner)
                 && (found.pins == 0
@@ -341,7 +331,7 @@ impl Entries {
     }
 
     pub(super) fn set_of(&self, unit: u32) -> u32 {
-        self.placement.set_of(unit, self.free.len() as u32)
+        self.spec.placement.set_of(unit, self.free.len() as u32)
     }
 
     /// Takes a free slot of a set, with no content.
@@ -415,11 +405,7 @@ impl Entries {
                 vec![owner]
             }
         };
-        let set = (slot / self.ways) as usize;
-        self.slots[slot as usize].owner = self.free[set];
-        self.slots[slot as usize].bits = FREE;
-        self.free[set] = slot;
-        self.used -= 1;
+        self.freed(slot);
         if bits != MIXED {
             self.left(slot);
         }

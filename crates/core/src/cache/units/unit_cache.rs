@@ -148,7 +148,7 @@ impl<J: Journal> UnitCache<J> {
 
     /// The share of slots that are free; `None` without slots.
     pub(crate) fn free_ratio(&self) -> Option<f64> {
-        (self.table.slots() > 0).then(|| self.table.free_ratio())
+        (self.table.limit() > 0).then(|| self.table.free_ratio())
     }
 
     /// The unit's slot, or a new one, for which the replacement policy may evict units; `None` if it evicts none.
@@ -212,7 +212,7 @@ impl<J: Journal> UnitCache<J> {
         if let Some(pin) = place() {
             return Some(pin);
         }
-        let (due, free) = (table.due_mixed(), table.used() < table.slots());
+        let (due, free) = (table.due_mixed(), table.has_free());
         let has_room = match population.mixes(due, table.sample_mixed(), free) {
             Growth::Free => true,
             Growth::Displaces => {

@@ -16,7 +16,7 @@ pub(crate) struct BitmapPool {
     words: usize,
     /// The most bitmaps that are taken at a time, one for each slot.
     most: usize,
-    chunks: Vec<Box<[u64]>>,
+    chunks: Vec<Vec<u64>>,
     /// First free bitmap, whose first word is the index of the next; `NONE` ends the list.
     free: u32,
     made: u32,
@@ -30,6 +30,11 @@ impl BitmapPool {
     pub(crate) fn new(pages: u32, slots: u32) -> Self {
         let words = pages.div_ceil(64) as usize;
         Self { words, most: slots as usize, chunks: Vec::new(), free: NONE, made: 0, out: 0 }
+    }
+
+    /// From now on there are so many slots, which are more.
+    pub(crate) fn has_slots(&mut self, slots: u32) {
+        self.most = slots as usize;
     }
 
     /// Bytes of one bitmap.
@@ -56,9 +61,16 @@ impl BitmapPool {
     fn make(&mut self) -> u32 {
         let made = self.made as usize;
         debug_assert!(made < self.most, "a slot has one bitmap");
-        if made == self.chunks.len() * CHUNK {
-            let chunk = self.most.saturating_sub(made).clamp(1, CHUNK);
-            self.chunks.push(vec![0; chunk * self.words].into_boxed_slice());
+        let (chunk, within) = (made / CHUNK, made % CHUNK);
+        if chunk == self.chunks.len() {
+            self.chunks.push(Vec::new());
+        }
+        let held = &mut self.chunks[chunk];
+        if within * self.words == held.len() {
+            // The last one became too short when there were more slots.
+            let bitmaps = self.most.saturating_sub(chunk * CHUNK).clamp(within + 1, CHUNK);
+            held.reserve_exact(bitmaps * self.words - held.len());
+            held.resize(bitmaps * self.words, 0);
         }
         self.made += 1;
         self.made - 1

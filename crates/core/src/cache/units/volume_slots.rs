@@ -35,8 +35,7 @@ impl Table {
     pub(super) fn has_room(&self, unit: u32) -> bool {
         let entries = self.entries.borrow();
         let is_free = |set: u32| entries.free.get(set as usize).is_some_and(|slot| *slot != NONE);
-        let free = entries.slots.len() as u32 - entries.used;
-        is_free(entries.set_of(unit)) && entries.shares.may_insert(unit, free)
+        is_free(entries.set_of(unit)) && entries.shares.may_insert(unit, entries.free_slots())
     }
 
     /// How many of these pages of a unit are valid.
@@ -102,7 +101,7 @@ impl Table {
         let entries = self.entries.borrow();
         match victim {
             Some(victim) => entries.shares.may_displace(unit, victim),
-            None => entries.shares.may_insert(unit, entries.slots.len() as u32 - entries.used),
+            None => entries.shares.may_insert(unit, entries.free_slots()),
         }
     }
 

@@ -2,7 +2,7 @@
 //! The state of a table that a journal saves and a warm start restores.
 
 use super::directory::Single;
-use super::table::{EMPTY, Entries, FREE, FULL, MIXED, NONE, Slot, Table};
+use super::table::{EMPTY, Entries, FREE, FULL, MIXED, Slot, Table};
 use super::validity;
 use crate::pages::Pages;
 
@@ -117,7 +117,7 @@ impl Table {
     /// If there is none: the slot to continue from.
     pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
         let entries = self.entries.borrow();
-        let end = first.saturating_add(most).min(entries.slots.len() as u32);
+        let end = first.saturating_add(most).min(entries.limit);
         let partial =
             |slot: &u32| !matches!(entries.slots[*slot as usize].bits, FULL | FREE | MIXED);
         match (first..end).find(partial) {
@@ -186,17 +186,5 @@ impl Entries {
             self.slots[slot as usize].bits = bits;
         }
         self.valid += self.valid_of(self.slots[slot as usize].bits);
-    }
-
-    /// Chains the free slots of every set, lowest first.
-    fn rebuild_free(&mut self) {
-        self.free.fill(NONE);
-        for slot in (0..self.slots.len() as u32).rev() {
-            if self.slots[slot as usize].bits == FREE {
-                let set = (slot / self.ways) as usize;
-                self.slots[slot as usize].owner = self.free[set];
-                self.free[set] = slot;
-            }
-        }
     }
 }

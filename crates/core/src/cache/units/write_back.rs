@@ -101,7 +101,7 @@ impl WriteBack {
             kept.for_each(|held| dirty.restore(held.slot, held.dirty));
             cx.population.restore(found.factors(layout));
         }
-        cx.population.attached(table.slots(), &cx.shape);
+        cx.population.attached(table.limit(), &cx.shape);
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Dirty, owner);
         let flash = flash.patient(cx.limits.get().flash_dead_after);
         let flash = flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes());
@@ -400,7 +400,7 @@ impl WriteBack {
 
     /// Waits until the drops of evicted units are durable. A FLUSH does not cover their old slots any more, so recovery must
     /// not use them.
-    pub(super) async fn evictions_end(&self) -> Result<(), Errno> {
+    pub(crate) async fn evictions_end(&self) -> Result<(), Errno> {
         match &self.units.journal {
             Some(journal) if !mutant::is_active("flush-before-drop") => {
                 journal.base().mapping.all_dropped().await.map_err(|LogFailed| Errno::EIO)
