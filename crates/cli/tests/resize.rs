@@ -185,6 +185,10 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing() {
     place.ask(&["detach"]).ok();
     refused(&place.ask(&["resize"]), 4, "no flash device");
     server.stop();
+    for most in ["4MiB", "1EiB"] {
+        let words = words(&place, "larder", 8, &["--flash-most", most]);
+        refused(&Server::try_start(&words).err().unwrap(), 2, "flash_most");
+    }
     for (preset, says) in [("face", "page log"), ("flashcache", "sets")] {
         let place = Place::new();
         make_initial(&place.path("origin"), BYTES);

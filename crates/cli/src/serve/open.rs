@@ -405,11 +405,8 @@ fn open_flash(
     let Some(spec) = &args.flash else { return Ok((None, None)) };
     if let Some(bytes) = args.flash_size {
         check_flash_size(bytes, shape, choices)?;
-        if let Some(most) = args.flash_most.filter(|most| *most < bytes) {
-            let why = format!("accepted: flash_size, {}, or more", format_size(bytes));
-            bail!(BadSetting::of("flash_most", format_size(most), &why));
-        }
     }
+    check_flash_most(args)?;
     let made = match (spec, args.flash_size) {
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes, args.sparse)?,
         _ => None,
@@ -428,6 +425,15 @@ fn open_flash(
     let flash =
         FlashDevice::prepare(device, (args.flash_size, args.flash_most), shape, choices, wishes)?;
     Ok((Some(flash.sparse(args.sparse)), made))
+}
+
+/// Refuses a size to grow to that is below the size, or more than a label describes.
+fn check_flash_most(args: &ServeArgs) -> Result<()> {
+    let least = args.flash_size.unwrap_or(0);
+    let is_refused = |most: &u64| !(least..=1 << 59).contains(most);
+    let Some(most) = args.flash_most.filter(is_refused) else { return Ok(()) };
+    let why = format!("accepted {} (flash_size) to 512PiB", format_size(least));
+    bail!(BadSetting::of("flash_most", format_size(most), why))
 }
 
 /// Refuses a size without room for one unit and its metadata, or for one page log a worker. The error states a size

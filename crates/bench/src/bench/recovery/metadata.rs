@@ -35,6 +35,8 @@ pub(super) enum Crash {
 /// The metadata of one volume, see the module.
 pub(super) struct Metadata {
     layout: Layout,
+    /// Slots in use: all that the device has, of those that there is room for.
+    slots: u32,
     volume: u64,
     payload: Vec<u8>,
     /// A full log of each generation.
@@ -55,13 +57,14 @@ impl Metadata {
         };
         let (volume, metadata) = (label.volume, plan.metadata.context("a label without metadata")?);
         let layout = plan.layout(volume, 0).context("no metadata")?;
-        let payload = payload(&layout, metadata.shape.units());
-        let logs = GENERATIONS.map(|generation| full_log(&layout, volume, generation));
-        Ok(Self { layout, volume, payload, logs })
+        let slots = metadata.shape.slots_of(plan.slots);
+        let payload = payload(&layout, slots, metadata.shape.units());
+        let logs = GENERATIONS.map(|generation| full_log((&layout, slots), volume, generation));
+        Ok(Self { layout, slots, volume, payload, logs })
     }
 
     pub(super) fn slots(&self) -> u64 {
-        u64::from(self.layout.slots)
+        u64::from(self.slots)
     }
 
     pub(super) fn log_bytes(&self) -> u64 {
@@ -70,7 +73,7 @@ impl Metadata {
 
     pub(super) fn words(&self) -> String {
         let payload = larder_io::format_size(self.layout.payload_bytes);
-        format!("{} slots, a payload of {payload}", self.layout.slots)
+        format!("{} slots, a payload of {payload}", self.slots)
     }
 
     /// Leaves this on the flash, durable and in no page cache.
@@ -141,10 +144,10 @@ fn size_of(flash: &Path) -> Result<DeviceSize> {
 }
 
 /// Every slot holds a unit, wholly: evenly spread over the origin, the first in the first.
-fn payload(layout: &Layout, units: u64) -> Vec<u8> {
+fn payload(layout: &Layout, slots: u32, units: u64) -> Vec<u8> {
     let mut payload = vec![0; layout.payload_bytes as usize];
-    let every = (units / u64::from(layout.slots)).max(1) as u32;
-    for slot in 0..layout.slots {
+    let every = (units / u64::from(slots)).max(1) as u32;
+    for slot in 0..slots {
         let bits = vec![u8::MAX; layout.entry.state_bytes(layout.pages)].into();
         Record::State { slot, unit: slot * every, bits }.apply(&mut payload, layout);
     }
@@ -157,10 +160,10 @@ fn payload(layout: &Layout, units: u64) -> Vec<u8> {
 }
 
 /// A log that is as full as it gets, of touched records at random.
-fn full_log(layout: &Layout, volume: u64, generation: u64) -> Vec<u8> {
+fn full_log((layout, slots): (&Layout, u32), volume: u64, generation: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(generation);
     let mut touch = || Record::Touch {
-        slot: random.below(u64::from(layout.slots)) as u32,
+        slot: random.below(u64::from(slots)) as u32,
         mask: 1 << random.below(64),
     };
     // More than fit.
