@@ -175,24 +175,17 @@ fn a_start_gives_the_decision_and_the_reason_of_the_report() {
 
         let file = std::fs::OpenOptions::new().write(true).open(&flash).unwrap();
         file.set_len(4 << 20).unwrap();
+        if preset != full {
+            // Units need no more of the device than holds dirty data.
+            let verdict = agrees(&place, &words);
+            assert!(verdict.starts_with(what), "{verdict}");
+            continue;
+        }
         let told = check(&place, &[]);
         assert_eq!((told.code, told.err.lines().count()), (4, 1), "{told:?}");
-        let started = Server::try_start(&words);
-        match (cold, started) {
-            (true, Ok(server)) => {
-                assert!(
-                    told.err.contains("holds 4.00 MiB of a cache of 5.00 MiB, and starts cold")
-                );
-                assert!(server.log().contains("a flash size of 5MiB (now 4MiB)"));
-                server.stop();
-            }
-            (false, Err(ended)) => {
-                let (_, why) = told.err.split_once(": holds ").unwrap();
-                assert!(ended.err.contains(why), "{told:?}: {ended:?}");
-            }
-            (_, Ok(server)) => panic!("it started: {}", server.log()),
-            (_, Err(ended)) => panic!("it did not start: {ended:?}"),
-        }
+        let ended = Server::try_start(&words).err().expect("it is refused");
+        let (_, why) = told.err.split_once(": holds ").unwrap();
+        assert!(ended.err.contains(why), "{told:?}: {ended:?}");
     }
 }
 
