@@ -187,7 +187,7 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing() {
     server.stop();
     for most in ["4MiB", "1EiB"] {
         let words = words(&place, "larder", 8, &["--flash-most", most]);
-        refused(&Server::try_start(&words).err().unwrap(), 2, "flash_most");
+        refused(&Server::try_start(&words).err().unwrap(), 2, "flash-most");
     }
     for (preset, says) in [("face", "page log"), ("flashcache", "sets")] {
         let place = Place::new();
