@@ -14,10 +14,13 @@
 use super::table::{Entries, FREE, MIXED, NONE, Slot, Table};
 
 impl Table {
-    /// The share of slots that are free.
+    /// The share of slots that are free; 1 without slots.
     pub(crate) fn free_ratio(&self) -> f64 {
         let entries = self.entries.borrow();
-        f64::from(entries.free_slots()) / f64::from(entries.limit.max(1))
+        match entries.limit {
+            0 => 1.0,
+            slots => f64::from(entries.free_slots()) / f64::from(slots),
+        }
     }
 
     /// Whether a slot is free.
