@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use larder_core::config::{Choices, Durability, WritePolicy, preset};
 use larder_core::exec::MILLISECOND;
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 use larder_core::shard::Arrangement;
@@ -29,15 +29,7 @@ fn memory(choices: Choices) -> Memory {
     let origin = (0..UNITS).flat_map(|number| vec![number as u8; unit as usize]).collect();
     let shape = Shape::new(UNITS * unit, unit, 1);
     let memory = Memory::new(shape, choices, origin, vec![0; (SLOTS * unit) as usize]);
-    let plan = FlashPlan {
-        dev: FLASH,
-        base: 0,
-        slots: SLOTS,
-        room: SLOTS,
-        block_bytes: 512,
-        journal: None,
-        sums: None,
-    };
+    let plan = UnitsPlan::volatile(Frame::BARE, unit, SLOTS, 512).place(FLASH, 0);
     memory.shard.attach(plan, None);
     memory
 }

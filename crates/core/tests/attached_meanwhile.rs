@@ -4,7 +4,7 @@
 
 use larder_core::config::{WritePolicy, preset};
 use larder_core::exec::{DevId, MILLISECOND};
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::policy::admission::Schedule;
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
@@ -31,9 +31,7 @@ fn volume(name: &str) -> Memory {
 }
 
 fn attach(memory: &Memory, number: u32) {
-    let dev = DevId(number);
-    let plan =
-        FlashPlan { dev, base: 0, slots: 4, room: 4, block_bytes: 512, journal: None, sums: None };
+    let plan = UnitsPlan::volatile(Frame::BARE, UNIT, 4, 512).place(DevId(number), 0);
     memory.shard.attach(plan, None);
 }
 

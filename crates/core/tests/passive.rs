@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use larder_core::config::{AdmissionChoice, preset};
 use larder_core::exec::SECOND;
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::pagelog::Geometry;
 use larder_core::policy::admission::Schedule;
 use larder_core::request::Kind;
@@ -71,15 +71,7 @@ fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
         memory.pass(SECOND);
     } else {
         let slots = SLOTS * UNIT / unit;
-        let plan = FlashPlan {
-            dev: FLASH,
-            base: 0,
-            slots,
-            room: slots,
-            block_bytes: 512,
-            journal: None,
-            sums: None,
-        };
+        let plan = UnitsPlan::volatile(Frame::BARE, unit, slots, 512).place(FLASH, 0);
         memory.shard.attach(plan, None);
     }
     let mut model = origin;

@@ -5,7 +5,7 @@
 use larder_core::buf::Buf;
 use larder_core::config::{CacheSpec, Durability, Limits, preset};
 use larder_core::exec::{DevId, Io, IoKind, MILLISECOND, Nanos, SECOND};
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::request::{Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -33,15 +33,7 @@ impl Rig {
         let spec = CacheSpec::try_from(choices).expect("a preset is lawful");
         let shape = Shape::new(UNITS * UNIT, UNIT, 1);
         let shard = Shard::new(shape, &spec, Limits::default(), ORIGIN);
-        let plan = FlashPlan {
-            dev: DevId(1),
-            base: 0,
-            slots,
-            room: slots,
-            block_bytes: 512,
-            journal: None,
-            sums: None,
-        };
+        let plan = UnitsPlan::volatile(Frame::BARE, UNIT, slots, 512).place(DevId(1), 0);
         shard.attach(plan, None);
         Self { shard, now: 0, in_flight: Vec::new(), origin_reads: Vec::new(), hit: None }
     }

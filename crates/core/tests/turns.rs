@@ -4,7 +4,7 @@
 
 use larder_core::config::{WritePolicy, preset};
 use larder_core::exec::{DevId, MILLISECOND, SECOND};
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_testkit::memory::{FLASH, Held, Memory, ORIGIN};
@@ -26,8 +26,7 @@ fn cached() -> Memory {
 }
 
 fn attached(memory: Memory, dev: DevId) -> Memory {
-    let plan =
-        FlashPlan { dev, base: 0, slots: 1, room: 1, block_bytes: 512, journal: None, sums: None };
+    let plan = UnitsPlan::volatile(Frame::BARE, UNIT, 1, 512).place(dev, 0);
     memory.shard.attach(plan, None);
     memory
 }

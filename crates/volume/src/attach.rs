@@ -253,12 +253,11 @@ impl Cache {
                     None => refused,
                 })
             }
-            Decision::Warm(Warm { volume, kept, dirty_end, vouched, stale }) => {
+            Decision::Warm(Warm { volume, mut kept, dirty_end, vouched, stale }) => {
                 let plan = with_dirty(name, plan, dirty_end);
                 if plan.slots() > flash.plan.slots() {
                     check_memory(self.memory(plan.slots()).worst_bytes())?;
                 }
-                let mut kept = kept;
                 flash.write_durably(kept.cut(&plan, volume), "writing the metadata")?;
                 say_vouched(name, vouched);
                 say_losses(name, &kept);

@@ -31,21 +31,13 @@ impl Current {
     /// No flash is attached (`ENODEV`), or this kind of cache has a fixed number of slots (`EOPNOTSUPP`).
     pub(crate) fn begin_resize(&self, total: u64) -> Result<Begun, Errno> {
         let slots = self.cx.shape.slots_of(total);
-        let table = match self.get() {
+        let resized = match self.get() {
             Cache::PassThrough => return Err(Errno::ENODEV),
-            Cache::Log(_) => return Err(Errno::EOPNOTSUPP),
-            Cache::Clean(clean) => Rc::clone(&clean.units.table),
-            Cache::WriteBack(cache) => Rc::clone(&cache.units.table),
-        };
-        if !table.may_resize() {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        match self.get() {
+            Cache::Log(_) => None,
             Cache::Clean(clean) => clean.units.resize(slots),
             Cache::WriteBack(cache) => cache.units.resize(slots),
-            Cache::PassThrough | Cache::Log(_) => {}
-        }
-        Ok(Begun { table, slots })
+        };
+        Ok(Begun { table: resized.ok_or(Errno::EOPNOTSUPP)?, slots })
     }
 
     /// Waits until the slots beyond are empty.
@@ -61,7 +53,6 @@ impl Current {
             if !is_current || table.limit() != slots {
                 return Err(Errno::ECANCELED);
             }
-            // Also if none is left: the last ones may have left just now, for an earlier resize.
             let emptied = match self.get() {
                 Cache::Clean(clean) => clean.empty_next(next).await?,
                 Cache::WriteBack(cache) => cache.empty_next(next).await?,
@@ -69,7 +60,8 @@ impl Current {
             };
             drop(turn);
             match emptied {
-                _ if table.beyond() == 0 && table.limit() == slots => break,
+                // Not earlier: what left for an earlier resize may not be recorded durably.
+                None if table.beyond() == 0 && table.limit() == slots => break,
                 Some(continues) => {
                     next = continues;
                     self.cx.exec.sleep(1).await; // yields to clients

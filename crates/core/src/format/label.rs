@@ -6,7 +6,7 @@
 //! tear it.
 //!
 //! Layout, little-endian: magic (8 bytes), version (u32), CRC-32C of the block with this field zero (u32), volume id (u64),
-//! unit bytes (u64), slots (u64), shards (u32), number of sections (u32), bytes of a log (u64), flags (u64; 1: metadata has
+//! unit bytes (u64), slots that there is room for (u64), shards (u32), number of sections (u32), bytes of a log (u64), flags (u64; 1: metadata has
 //! dirty regions, 2: metadata has reference factors), bytes of the origin (u64, 0 without metadata); per section kind (u32),
 //! first byte (u64), bytes (u64).
 //!
@@ -140,7 +140,7 @@ pub struct Label {
     pub volume: u64,
     /// Bytes of a unit.
     pub unit_bytes: u64,
-    /// Slots on the device, or blocks of all page logs.
+    /// Slots that metadata and checksums have room for, or blocks of all page logs.
     pub slots: u64,
     /// Shards with metadata or a page log.
     pub shards: u32,

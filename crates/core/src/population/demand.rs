@@ -154,6 +154,15 @@ impl Population {
 
     /// A flash device was attached, with so many slots for this shard.
     pub(crate) fn attached(&self, slots: u32, shape: &Shape) {
+        self.sized(slots, shape, Singles::attached);
+    }
+
+    /// The attached flash device has another number of slots for this shard.
+    pub(crate) fn resized(&self, slots: u32, shape: &Shape) {
+        self.sized(slots, shape, Singles::resized);
+    }
+
+    fn sized(&self, slots: u32, shape: &Shape, tell: fn(&mut Singles, u32, u64, u32)) {
         if let Self::Exchange(policy) = self {
             policy.borrow_mut().attached(slots);
         }
@@ -163,24 +172,7 @@ impl Population {
         }
         if let Some(singles) = &workers.singles {
             let each = directory_bytes_each(shape.pages_per_unit());
-            singles.borrow_mut().attached(slots, each, shape.shards);
-        }
-    }
-
-    /// The attached flash device has another number of slots for this shard.
-    pub(crate) fn resized(&self, slots: u32, shape: &Shape) {
-        match self {
-            Self::Exchange(policy) => policy.borrow_mut().attached(slots),
-            Self::Workers(workers) => {
-                if let Some(benefit) = &workers.benefit {
-                    benefit.borrow_mut().attached(slots);
-                }
-                let each = directory_bytes_each(shape.pages_per_unit());
-                if let Some(singles) = &workers.singles {
-                    singles.borrow_mut().resized(slots, each, shape.shards);
-                }
-            }
-            _ => {}
+            tell(&mut singles.borrow_mut(), slots, each, shape.shards);
         }
     }
 

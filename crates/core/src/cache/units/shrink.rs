@@ -6,7 +6,10 @@
 //! Invariant: at the end recovery finds nothing in these slots either. So the device may be cut there, and may grow again later
 //! without old content coming back.
 
+use std::rc::Rc;
+
 use super::clean::Clean;
+use super::table::Table;
 use super::unit_cache::UnitCache;
 use super::write_back::WriteBack;
 use crate::journal::Journal;
@@ -20,8 +23,8 @@ const TOGETHER: usize = 256;
 type Next = (u32, u32);
 
 impl Clean {
-    /// Empties the next slots, as pins permit; returns where to continue, or `None` behind the last slot. Recovery finds nothing of
-    /// what has left up to now.
+    /// Empties the next slots, as pins permit; returns where to continue, or `None` behind the last slot. Then recovery finds nothing of
+    /// what left before.
     ///
     /// # Errors
     /// A record cannot be written.
@@ -73,8 +76,11 @@ impl WriteBack {
 }
 
 impl<J: Journal> UnitCache<J> {
-    /// The number of slots changes: those below `slots` may receive units.
-    pub(crate) fn resize(&self, slots: u32) {
+    /// The number of slots changes: those below `slots` may receive units. Returns the table, unless its number is fixed.
+    pub(crate) fn resize(&self, slots: u32) -> Option<Rc<Table>> {
+        if !self.table.may_resize() {
+            return None;
+        }
         self.table.resize(slots);
         if let Some(sums) = self.flash.sums() {
             sums.has_slots(self.table.slots());
@@ -82,5 +88,6 @@ impl<J: Journal> UnitCache<J> {
         // More, or fewer, of what is pinned fits.
         self.table.follow(&self.cx.rules.borrow());
         self.cx.population.resized(self.table.limit(), &self.cx.shape);
+        Some(Rc::clone(&self.table))
     }
 }
