@@ -61,6 +61,12 @@ impl Shape {
         Self { shard, ..self }
     }
 
+    /// The same shard when the volume had another size.
+    #[must_use]
+    pub const fn of_origin(self, origin_bytes: u64) -> Self {
+        Self { origin_bytes, ..self }
+    }
+
     /// The same volume with stripes of `stripe_units` units.
     #[must_use]
     pub const fn striped(self, stripe_units: u32) -> Self {

@@ -130,7 +130,14 @@ fn world_of_logs(
 const VOLUME: u64 = 7;
 
 fn plan_of_logs(shape: Shape, survives_crash: bool) -> LogsPlan {
-    LogsPlan { at: 1 << 20, shape, blocks: 1024, batch_pages: BATCH_PAGES, survives_crash }
+    LogsPlan {
+        at: 1 << 20,
+        shape,
+        formatted_for: shape.origin_bytes,
+        blocks: 1024,
+        batch_pages: BATCH_PAGES,
+        survives_crash,
+    }
 }
 
 fn world_over_logs(choices: &Choices, plan: &LogsPlan, origin: Store, flash: Store) -> World {

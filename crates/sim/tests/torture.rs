@@ -86,6 +86,13 @@ fn flash_grows_and_shrinks() {
 }
 
 #[test]
+fn the_origin_grows_between_lives() {
+    let seen = sweep("grown", 100..140);
+    assert!(seen.grown > 50 && seen.warm > 100 && seen.dirty > 100, "{seen:?}");
+    sweep("grown-verified", 100..120);
+}
+
+#[test]
 fn any_choices_that_go_together() {
     let seen = sweep("lawful", 100..160);
     assert!(seen.attached > 20 && seen.flash_failed > 20 && seen.errors > 50, "{seen:?}");

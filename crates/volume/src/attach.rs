@@ -253,13 +253,14 @@ impl Cache {
                     None => refused,
                 })
             }
-            Decision::Warm(Warm { volume, mut kept, dirty_end, vouched, stale }) => {
+            Decision::Warm(Warm { volume, mut kept, dirty_end, vouched, grew_from, stale }) => {
                 let plan = with_dirty(name, plan, dirty_end);
                 if plan.slots() > flash.plan.slots() {
                     check_memory(self.memory(plan.slots()).worst_bytes())?;
                 }
                 flash.write_durably(kept.cut(&plan, volume), "writing the metadata")?;
                 say_vouched(name, vouched);
+                say_grown(name, grew_from);
                 say_losses(name, &kept);
                 for (number, why) in &stale {
                     let of = &self.parts[*number as usize].name;
@@ -431,6 +432,13 @@ fn say_vouched(flash: &str, vouched: Option<Vouched>) {
             let why = WhyCold::OriginChanged;
             tracing::warn!("flash {flash}: used on the user's word, though {why}");
         }
+    }
+}
+
+/// Logs that the origin has grown.
+fn say_grown(flash: &str, grew_from: Option<u64>) {
+    if let Some(bytes) = grew_from {
+        tracing::info!("flash {flash}: the origin has grown from {}", rough_size(bytes));
     }
 }
 

@@ -78,12 +78,14 @@ impl FlashDevice {
     pub(super) fn as_formatted(&self, label: &Label, placement: Placement) -> Plan {
         let plan = self.plan.as_formatted(label, size_of(&self.device), self.most_bytes, placement);
         let (Plan::Units(now), Plan::Units(found)) = (self.plan, plan) else { return plan };
-        if found.slots == found.room && found.slots < now.slots && !self.wishes.formats {
+        let most = found.room.min(found.most_units());
+        let wanted = now.slots.min(now.most_units());
+        if found.slots == most && most < wanted && !self.wishes.formats {
             tracing::warn!(
                 "flash {}: it was formatted for at most {} units, and has room for {}; --format begins again with all of it",
                 self.device.name(),
-                found.room,
-                now.slots
+                most,
+                wanted
             );
         }
         plan

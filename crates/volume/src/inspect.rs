@@ -42,7 +42,7 @@ pub struct Report {
     pub slots: u64,
     /// Pages of a batch, where pages lie in logs.
     pub batch_pages: Option<u32>,
-    /// Bytes of the origin that it was formatted for; none in a volatile cache.
+    /// Bytes of the origin when it was served last; none in a volatile cache.
     pub origin_bytes: Option<u64>,
     /// Whether it belongs to a write-back cache, so that it may hold dirty data.
     pub write_back: bool,
@@ -181,6 +181,15 @@ fn report(
     files: Option<&StateFile>,
 ) -> Result<Report, VolumeError> {
     let (raw, volume) = (Raw(device), label.volume);
+    let recorded = files.map(|file| file.of_flash(volume)).transpose()?.flatten();
+    let record = recorded.as_ref().map(|(_, record)| record);
+    // A lone origin may have grown since flash was formatted.
+    let served = record.and_then(|record| match &record.origins[..] {
+        [alone] => Some(alone.origin_bytes),
+        _ => None,
+    });
+    let origin_bytes = served.unwrap_or(label.origin_bytes).max(label.origin_bytes);
+    let plan = &plan.of_origin(origin_bytes);
     let shards: Vec<ShardReport> = match plan {
         Plan::Logs(logs) => {
             logs.each(volume).map(|at| of_log(look_at_log(logs, at, &raw))).collect()
@@ -198,8 +207,6 @@ fn report(
         Plan::Units(units) => (None, units.unit_bytes),
     };
     let used = shards.iter().map(|s| s.units_used).sum();
-    let recorded = files.map(|file| file.of_flash(volume)).transpose()?.flatten();
-    let record = recorded.as_ref().map(|(_, record)| record);
     let read = match record {
         Some(record) => record.origins.iter().map(origin_facts).collect(),
         None => vec![(OriginFacts { bytes: label.origin_bytes, modified_ns: None }, None)],
@@ -218,7 +225,7 @@ fn report(
         unit_bytes,
         slots: plan.slots(),
         batch_pages,
-        origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
+        origin_bytes: (label.origin_bytes > 0).then_some(origin_bytes),
         write_back,
         write_policy,
         units_used: used,

@@ -92,6 +92,8 @@ pub struct Warm {
     pub dirty_end: u64,
     /// What the user asserts, if the decision depends on it.
     pub vouched: Option<Vouched>,
+    /// Bytes that the origin had when it was served last, if it has grown since.
+    pub grew_from: Option<u64>,
     /// Volumes of a clean cache of which the content may not be used, and why. There is another one of which it may be.
     pub stale: Vec<(u32, WhyCold)>,
 }
@@ -196,7 +198,7 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
             Some(WhyCold::OriginOfOther { volume: other.name.clone() })
         };
         let vouches = vouches && recorded.may_be_dirty() && is_of_other().is_none();
-        match fits_origin(recorded, origin, vouches) {
+        match fits_origin(recorded, origin, asked, vouches) {
             Ok(new) => vouched = vouched.or(new),
             Err(why) if state.dirty && recorded.may_be_dirty() => {
                 return Err(is_of_other().unwrap_or(why));
@@ -214,17 +216,23 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     if behind && !mutant::is_active("older-flash-accepted") {
         return Err(WhyCold::EarlierCopy);
     }
-    Ok(Warm { stale, ..warm })
+    let before = state.origins.iter().zip(asked.origins).map(|(of, is)| (of.origin_bytes, is));
+    let grew = before.filter(|(was, is)| *was < is.facts.bytes).map(|(was, _)| was);
+    let grew_from = grew.filter(|_| stale.is_empty()).max();
+    Ok(Warm { stale, grew_from, ..warm })
 }
 
 /// Whether an origin is as its record describes it, and what the user asserts for that.
 fn fits_origin(
     recorded: &OriginRecord,
     origin: &AskedOrigin<'_>,
+    asked: &Asked<'_>,
     vouches: bool,
 ) -> Result<Option<Vouched>, WhyCold> {
-    if recorded.origin_bytes != origin.facts.bytes {
-        return Err(WhyCold::OriginResized);
+    let (was, is) = (recorded.origin_bytes, origin.facts.bytes);
+    let alone = asked.origins.len() == 1;
+    if was != is && !(alone && asked.plan.grew(was, is)) {
+        return Err(WhyCold::OriginResized { was, is });
     }
     if !recorded.in_use {
         return Err(WhyCold::OutOfUse);
@@ -265,7 +273,8 @@ fn read(
     if dirty_end > asked.device.bytes {
         return Err(WhyCold::TooShort { least: dirty_end });
     }
-    Ok(Warm { volume: label.volume, kept, dirty_end, vouched, stale: Vec::new() })
+    let (volume, stale) = (label.volume, Vec::new());
+    Ok(Warm { volume, kept, dirty_end, vouched, grew_from: None, stale })
 }
 
 /// Whether the flash may hold dirty data and no state record names it.

@@ -3,6 +3,7 @@
 
 use super::label::Keeps;
 use crate::exec::DevId;
+use crate::shape::Shape;
 
 /// A flash device of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,11 @@ impl FlashPlan {
     pub(crate) fn volume(&self) -> u64 {
         self.journal.map_or(0, |journal| journal.volume)
     }
+
+    /// The shape that a shard had when flash was formatted: metadata and checksums have room for its units.
+    pub(crate) fn formatted(&self, shape: &Shape) -> Shape {
+        shape.of_origin(self.journal.map_or(shape.origin_bytes, |journal| journal.origin_bytes))
+    }
 }
 
 /// The place of the metadata of all shards on a flash device.
@@ -37,6 +43,8 @@ pub struct MetadataPlan {
     pub base: u64,
     /// The volume that it belongs to; a new one with every formatting.
     pub volume: u64,
+    /// Bytes of the origin when flash was formatted. It may have grown since.
+    pub origin_bytes: u64,
     /// Bytes of one shard's log: there are two, with two copies each.
     pub log_bytes: u64,
     /// Its optional content.

@@ -2,7 +2,7 @@
 //! The places of page logs: one for each shard, consecutive.
 
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
-use super::room::TooSmall;
+use super::room::{TooSmall, grew};
 use crate::buf::PAGE;
 use crate::pagelog::{Geometry, LogPolicy, LogSettings};
 use crate::shape::Shape;
@@ -14,6 +14,8 @@ pub struct LogsPlan {
     pub at: u64,
     /// The volume's shape.
     pub shape: Shape,
+    /// Bytes of the origin when flash was formatted, as in the label.
+    pub formatted_for: u64,
     /// Blocks of each log.
     pub blocks: u32,
     /// Pages of a batch.
@@ -27,7 +29,8 @@ impl LogsPlan {
     #[must_use]
     pub fn of(at: u64, shape: Shape, log: Geometry, policy: LogPolicy) -> Self {
         let Geometry { blocks, batch_pages, .. } = log;
-        Self { at, shape, blocks, batch_pages, survives_crash: policy.survives_crash() }
+        let (formatted_for, survives_crash) = (shape.origin_bytes, policy.survives_crash());
+        Self { at, shape, formatted_for, blocks, batch_pages, survives_crash }
     }
 
     /// The largest logs that fit into `bytes` bytes after the label.
@@ -37,8 +40,10 @@ impl LogsPlan {
         batch_pages: u32,
         policy: LogPolicy,
     ) -> Result<Self, TooSmall> {
-        let (shards, survives_crash) = (shape.shards, policy.survives_crash());
-        let of = |blocks| Self { at: HEADER_BYTES, shape, blocks, batch_pages, survives_crash };
+        let shards = shape.shards;
+        let log =
+            |blocks| Geometry { base: 0, blocks, page_bytes: PAGE as u32, batch_pages, volume: 0 };
+        let of = |blocks| Self::of(HEADER_BYTES, shape, log(blocks), policy);
         if let Some(fits) = Geometry::fit(0, bytes / u64::from(shards), batch_pages, 0) {
             return Ok(of(fits.blocks));
         }
@@ -52,7 +57,8 @@ impl LogsPlan {
         let SectionKind::Log { blocks, batch_pages, .. } = first.kind else { return None };
         let shape = Shape::new(label.origin_bytes, label.unit_bytes, label.shards);
         let (at, survives_crash) = (first.offset, label.keeps.dirty);
-        let plan = Self { at, shape, blocks, batch_pages, survives_crash };
+        let formatted_for = label.origin_bytes;
+        let plan = Self { at, shape, formatted_for, blocks, batch_pages, survives_crash };
         let valid = (1..=MOST_SHARDS).contains(&label.shards)
             && shape.unit_bytes.is_power_of_two()
             && shape.unit_bytes >= PAGE as u64
@@ -71,7 +77,7 @@ impl LogsPlan {
             offset: log.base,
             bytes: log.bytes(),
         };
-        let Shape { origin_bytes, unit_bytes, shards, .. } = self.shape;
+        let Shape { unit_bytes, shards, .. } = self.shape;
         Label {
             volume,
             unit_bytes,
@@ -79,10 +85,17 @@ impl LogsPlan {
             shards,
             log_bytes: 0,
             keeps: Keeps { dirty: self.survives_crash, factors: false },
-            origin_bytes,
+            origin_bytes: self.formatted_for,
             volumes: 0,
             sections: self.each(volume).map(section).collect(),
         }
+    }
+
+    /// This plan as a label has it that was written when the origin was smaller; `None` if it is that of another cache.
+    pub(super) fn as_formatted(&self, label: &Label) -> Option<Self> {
+        let plan = Self { formatted_for: label.origin_bytes, ..*self };
+        let grew = grew(label.origin_bytes, self.shape.origin_bytes, PAGE as u64);
+        (grew && plan.label(label.volume) == *label).then_some(plan)
     }
 
     /// The place of a shard's log.

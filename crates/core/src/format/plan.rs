@@ -9,8 +9,9 @@
 
 use super::label::{Label, Section, SectionKind};
 use super::logs::LogsPlan;
-use super::room::{DeviceSize, LargeBlocks, TooSmall, slots_in};
+use super::room::{DeviceSize, LargeBlocks, TooSmall, grew, slots_in};
 use super::units::UnitsPlan;
+use crate::buf::PAGE;
 use crate::config::{Choices, Placement, WritePolicy};
 use crate::shape::Shape;
 
@@ -79,8 +80,8 @@ impl Plan {
         Some(plan).filter(|plan| plan.label(label.volume) == *label).ok_or(Unsuitable)
     }
 
-    /// This plan, or that of a label of the same cache, whose metadata has another place or room for another number of slots. Of a
-    /// device at most `most_bytes` are used.
+    /// This plan, or that of a label of the same cache, whose metadata has another place or room for another number of slots, or
+    /// which was written when the origin was smaller. Of a device at most `most_bytes` are used.
     #[must_use]
     pub fn as_formatted(
         &self,
@@ -94,7 +95,31 @@ impl Plan {
             Self::Units(units) if placement.may_grow() => {
                 Self::Units(units.as_formatted(label, device, most).unwrap_or(*units))
             }
-            Self::Units(_) | Self::Logs(_) => *self,
+            Self::Units(_) => *self,
+            Self::Logs(logs) => Self::Logs(logs.as_formatted(label).unwrap_or(*logs)),
+        }
+    }
+
+    /// The same places, for an origin that has so many bytes now.
+    #[must_use]
+    pub fn of_origin(mut self, bytes: u64) -> Self {
+        match &mut self {
+            Self::Units(units) => {
+                if let Some(metadata) = &mut units.metadata {
+                    metadata.shape = metadata.shape.of_origin(bytes);
+                }
+            }
+            Self::Logs(logs) => logs.shape = logs.shape.of_origin(bytes),
+        }
+        self
+    }
+
+    /// Whether what flash has of an origin of `from` bytes is valid now that it has `to` bytes.
+    #[must_use]
+    pub fn grew(&self, from: u64, to: u64) -> bool {
+        match self {
+            Self::Units(units) => grew(from, to, units.unit_bytes),
+            Self::Logs(_) => grew(from, to, PAGE as u64),
         }
     }
 
@@ -253,8 +278,49 @@ mod tests {
                 );
                 assert!(matches!(before.sized(1 << 20), Err(SizeRefused::TooSmall { .. })));
                 let other = fit(4 << 30).label(7);
-                let other = Label { origin_bytes: 1 << 39, ..other };
+                let other = Label { origin_bytes: 1 << 41, ..other };
                 assert_eq!(before.as_formatted(&other, device(1 << 30), u64::MAX), None);
+            }
+        }
+    }
+
+    /// Flash has room for the units that the origin had when it was formatted.
+    #[test]
+    fn flash_of_an_origin_that_grew_keeps_its_places() {
+        for choices in all_choices() {
+            let fit = |origin| {
+                let shape = Shape::new(origin, choices.unit_bytes, 2);
+                Plan::fit(shape, &choices, device(1 << 30), None, None).expect("fits")
+            };
+            let adopted = |was: u64, is: u64, volumes| {
+                let label = fit(was).shared(volumes).label(7);
+                let now = fit(is).shared(volumes);
+                (now.as_formatted(&label, device(1 << 30), None, choices.placement), label)
+            };
+            let (grown, label) = adopted(1 << 29, 1 << 40, 0);
+            let keeps = grown.keeps_metadata() && choices.placement.may_grow();
+            let is_volatile = !grown.keeps_metadata();
+            assert_eq!(grown.label(7) == label, keeps || is_volatile, "{choices:?}");
+            if let (true, Plan::Units(units)) = (keeps, grown) {
+                assert_eq!(units.slots, (1 << 29) / choices.unit_bytes);
+                assert_eq!(units.sized(1 << 30), Ok(units));
+                let before = fit(1 << 29).of_origin(1 << 40);
+                let layouts = |plan: Plan| match plan {
+                    Plan::Units(units) => units.layouts(7).collect::<Vec<_>>(),
+                    Plan::Logs(_) => Vec::new(),
+                };
+                assert_eq!(layouts(grown), layouts(before));
+            }
+            for (was, is, volumes) in
+                [((1 << 29) + 512, 1 << 40, 0), (1 << 30, 1 << 29, 0), (1 << 29, 1 << 40, 1 << 32)]
+            {
+                let (other, label) = adopted(was, is, volumes);
+                let same = match other {
+                    Plan::Units(units) => units.metadata.is_none(),
+                    // Page logs have one volume.
+                    Plan::Logs(_) => volumes > 0,
+                };
+                assert_eq!(other.label(7) == label, same, "{was} {is} {choices:?}");
             }
         }
     }

@@ -2,6 +2,7 @@
 //! The size of a flash device, the place of its first section, and the errors for small devices.
 
 use super::label::HEADER_BYTES;
+use crate::mutant;
 use crate::size::Size;
 
 /// The sizes of a flash device.
@@ -31,6 +32,14 @@ impl Frame {
     pub const fn packed(first: u64) -> Self {
         Self { first, grain: 1 }
     }
+}
+
+/// Whether an origin of `from` bytes became one of `to` bytes of which the flash data of the former is valid: it ended at a multiple
+/// of `grain`, the bytes that are valid as a whole. Flash has nothing of what follows its end within them.
+pub(super) fn grew(from: u64, to: u64, grain: u64) -> bool {
+    from > 0
+        && from < to
+        && (from.is_multiple_of(grain) || mutant::is_active("grown-within-a-unit"))
 }
 
 /// A flash that may hold dirty data has larger blocks than the origin.

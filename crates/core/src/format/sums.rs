@@ -94,6 +94,7 @@ impl SumsArea {
     #[must_use]
     pub(crate) fn of(plan: &FlashPlan, shape: &Shape) -> Option<Self> {
         let sums = plan.sums?;
+        let shape = &plan.formatted(shape);
         let copies = sums.copies;
         let (slots_at, volume) = (plan.base, sums.volume);
         let (blocks, each) = (blocks(shape, plan.room), bytes_each(shape, plan.room, copies));

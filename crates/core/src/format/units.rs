@@ -3,7 +3,7 @@
 
 use super::flash_plan::{FlashPlan, MetadataPlan, SumsPlan};
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
-use super::room::{DeviceSize, Frame, TooSmall};
+use super::room::{DeviceSize, Frame, TooSmall, grew};
 use super::sums::{self, SumsArea};
 use crate::buf::PAGE;
 use crate::config::{Choices, Durability};
@@ -45,6 +45,8 @@ pub struct Metadata {
     pub at: u64,
     /// The volume's shape.
     pub shape: Shape,
+    /// Bytes of the origin when flash was formatted, as in the label. There is room for the units that it had.
+    pub formatted_for: u64,
     /// Bytes of one shard's log.
     pub log_bytes: u64,
     /// Its optional content.
@@ -81,6 +83,7 @@ impl UnitsPlan {
         let metadata = (choices.durability != Durability::Volatile).then_some(Metadata {
             at: frame.first,
             shape,
+            formatted_for: shape.origin_bytes,
             log_bytes,
             keeps,
             volumes: 0,
@@ -157,7 +160,8 @@ impl UnitsPlan {
             None => None,
             Some(section) => {
                 let shape = Shape::new(origin_bytes, unit_bytes, shards);
-                let metadata = Metadata { at: section.offset, shape, log_bytes, keeps, volumes };
+                let (at, formatted_for) = (section.offset, origin_bytes);
+                let metadata = Metadata { at, shape, formatted_for, log_bytes, keeps, volumes };
                 let valid = (1..=MOST_SHARDS).contains(&shards)
                     && log_bytes <= LOG_MOST
                     && shape.units() <= Shape::MOST_UNITS
@@ -196,7 +200,7 @@ impl UnitsPlan {
             shards: metadata.map_or(0, |m| m.shape.shards),
             log_bytes: metadata.map_or(0, |m| m.log_bytes),
             keeps: metadata.map(|m| m.keeps).unwrap_or_default(),
-            origin_bytes: metadata.map_or(0, |m| m.shape.origin_bytes),
+            origin_bytes: metadata.map_or(0, |m| m.formatted_for),
             volumes: metadata.map_or(0, |m| m.volumes),
             sections: metadata.map(metadata_at).into_iter().chain(sums).chain([own]).collect(),
         }
@@ -218,11 +222,18 @@ impl UnitsPlan {
         match slots {
             0 => Err(SizeRefused::TooSmall { least: at(1) }),
             _ if slots > self.room => Err(SizeRefused::TooLarge { most: at(self.room) }),
-            _ => Ok(Self { slots, ..*self }),
+            _ => Ok(Self { slots: slots.min(self.most_units()), ..*self }),
         }
     }
 
+    /// Units that may be cached at the same time: those of the origin when flash was formatted.
+    #[must_use]
+    pub fn most_units(&self) -> u64 {
+        self.metadata.map_or(u64::MAX, |m| m.formatted_for.div_ceil(self.unit_bytes))
+    }
+
     /// The places that a label of the same cache has, with the slots that fit into so many bytes; `None` if it is that of another.
+    /// The origin may have grown since. Of several volumes all places would differ.
     pub(super) fn as_formatted(
         &self,
         label: &Label,
@@ -232,11 +243,14 @@ impl UnitsPlan {
         let (found, own) = (Self::of_label(label, device)?, self.metadata?);
         let metadata = found.metadata?;
         let copies = |plan: &Self| plan.sums.map(|(_, copies)| copies);
-        let kept = |m: Metadata| (m.shape.shards, m.shape.origin_bytes, m.keeps, m.volumes);
+        let kept = |m: Metadata| (m.shape.shards, m.keeps, m.volumes);
+        let (was, is) = (metadata.formatted_for, own.shape.origin_bytes);
         let same = found.unit_bytes == self.unit_bytes
             && copies(&found) == copies(self)
-            && kept(metadata) == kept(own);
-        let fit = (most.saturating_sub(found.slots_at) / found.unit_bytes).min(found.slots);
+            && kept(metadata) == kept(own)
+            && (was == is || own.volumes == 0 && grew(was, is, self.unit_bytes));
+        let fit = most.saturating_sub(found.slots_at) / found.unit_bytes;
+        let fit = fit.min(found.slots).min(found.most_units());
         // A label does not contain stripes.
         let metadata = Some(Metadata { shape: own.shape, ..metadata });
         (same && fit > 0).then_some(Self { slots: fit, metadata, ..found })
@@ -258,8 +272,8 @@ impl UnitsPlan {
     #[must_use]
     pub fn place(&self, dev: DevId, volume: u64) -> FlashPlan {
         let journal = self.metadata.map(|m| {
-            let Metadata { at, log_bytes, keeps, .. } = m;
-            MetadataPlan { base: at, volume, log_bytes, keeps }
+            let Metadata { at, formatted_for: origin_bytes, log_bytes, keeps, .. } = m;
+            MetadataPlan { base: at, volume, origin_bytes, log_bytes, keeps }
         });
         let sums = self.sums.map(|(base, copies)| SumsPlan { base, volume, copies });
         let &Self { slots, room, slots_at, block_bytes, .. } = self;
@@ -329,7 +343,8 @@ fn default_room(slots: u64, slots_at: impl Fn(u64) -> u64, unit_bytes: u64) -> u
 
 impl Metadata {
     fn bytes(&self, slots: u64) -> u64 {
-        Layout::total_bytes(&self.shape, slots, self.log_bytes, self.keeps)
+        let shape = self.shape.of_origin(self.formatted_for);
+        Layout::total_bytes(&shape, slots, self.log_bytes, self.keeps)
     }
 }
 

@@ -38,8 +38,13 @@ pub enum WhyCold {
     #[error("it was used under write-back")]
     WriteBack,
     /// The state record has another size of the origin.
-    #[error("the origin has another size")]
-    OriginResized,
+    #[error("the origin has another size: {is} bytes, after {was}")]
+    OriginResized {
+        /// Bytes that it had.
+        was: u64,
+        /// Bytes that it has.
+        is: u64,
+    },
     /// The state record has another origin.
     #[error("the state file records it for the origin {recorded}")]
     OtherOrigin {

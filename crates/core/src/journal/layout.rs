@@ -65,6 +65,7 @@ impl Layout {
     #[must_use]
     pub fn of(shape: &Shape, flash: &FlashPlan) -> Option<Self> {
         let journal = flash.journal?;
+        let shape = flash.formatted(shape);
         let (slots, pages) = (shape.slots_of(flash.room), shape.pages_per_unit());
         let block_bytes = u64::from(flash.block_bytes).max(512);
         // Every shard's area is as large as that of the first, which has the most slots.

@@ -25,6 +25,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("shrink-loses-dirty", "19", "a shrink of flash evicts dirty units without write-back"),
     mutant("shrunk-before-durable", "19", "flash is cut before it is durable that units left"),
     mutant("cut-not-durable", "19", "units beyond the slots of a start stay in metadata"),
+    mutant("grown-within-a-unit", "20", "a unit is valid beyond the former end of the origin"),
     mutant("left-volume-admitted", "14", "units of a volume that leaves are admitted"),
     mutant(
         "ram-survives-write",

@@ -313,12 +313,14 @@ impl Population {
         }
     }
 
-    /// Appends the reference factors of all units, unless `units` is 0.
+    /// Appends the reference factors of so many units.
     pub(crate) fn factors(&self, units: u32, out: &mut Vec<u8>) {
         if let Self::Exchange(policy) = self
             && units > 0
         {
-            out.extend(policy.borrow().factors().iter().flat_map(|rf| rf.to_le_bytes()));
+            let factors = policy.borrow();
+            let own = factors.factors().iter().take(units as usize);
+            out.extend(own.flat_map(|rf| rf.to_le_bytes()));
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     arranges: 0.0,
     scrubs: 0.0,
     resizes: 0.0,
+    grows: false,
     rules: 0.0,
     crashes: 3..6,
     bursts: false,

@@ -24,6 +24,7 @@ impl Life<'_> {
     pub(super) fn judge_cut(&mut self, origin: &Image, flash: &Image) -> Judged<Owners> {
         let mut moment = Moment {
             setup: self.setup,
+            space: self.space(),
             world: &self.world,
             oracle: &self.oracle,
             flash: self.flash,
@@ -115,6 +116,7 @@ impl Life<'_> {
         };
         let origin = origin.after(&left);
         self.scratch = (left, flash_left);
+        self.grow();
         let taken = self.take_up(flash, meets)?;
         self.oracle.restart(if taken.warm { &with } else { &without });
         self.begin(origin, taken);
@@ -129,7 +131,7 @@ impl Life<'_> {
             let end = volume.end;
             volume.step_by(step as usize).map(move |offset| (offset, step.min(end - offset)))
         };
-        for (offset, len) in self.setup.volumes.ranges().flat_map(reads) {
+        for (offset, len) in self.space().1.ranges().flat_map(reads) {
             let start = self.world.now();
             self.world.request(0, Kind::Read, offset, len, &[]);
             let mut stuck = false;

@@ -46,6 +46,8 @@ pub struct Seen {
     pub departed: u64,
     /// Times that another part of flash was used.
     pub resized: u64,
+    /// Starts after which the origin was larger than before.
+    pub grown: u64,
     /// Recoveries of shards without a change in progress, compared with what they held.
     pub settled: u64,
     /// Times that flash failed.
@@ -94,6 +96,7 @@ impl std::ops::AddAssign for Seen {
         self.cleared += more.cleared;
         self.departed += more.departed;
         self.resized += more.resized;
+        self.grown += more.grown;
         self.settled += more.settled;
         self.flash_failed += more.flash_failed;
         self.attached += more.attached;

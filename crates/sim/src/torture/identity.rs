@@ -77,6 +77,8 @@ pub(super) struct Last {
     pub volume: u64,
     /// Whether it was in use to the end.
     pub attached: bool,
+    /// Bytes of the origin now, if it is alone.
+    pub origin_bytes: u64,
 }
 
 /// A flash that is attached.
@@ -138,6 +140,7 @@ impl Identity {
         if !last.attached {
             self.record = self.record.take().map(|record| record.cleaned().out_of_use());
         }
+        let sizes = sizes(setup, last.origin_bytes);
         let (mut flash, decision) = self.persist(setup, last, meets);
         let warm = matches!(decision, Decision::Warm(_));
         let (volume, kept) = match decision {
@@ -154,8 +157,8 @@ impl Identity {
                 return wrong("10: the last flash is refused", why.to_string());
             }
         };
-        let origins =
-            sizes(setup).map(|bytes| OriginRecord::new(&OriginPlace::default(), bytes)).collect();
+        let origins = sizes.iter().map(|bytes| OriginRecord::new(&OriginPlace::default(), *bytes));
+        let origins = origins.collect();
         let record = StateRecord::attached(volume, &kept, setup.choices.write, origins);
         let record = record.ignoring_as(self.record.as_ref());
         self.record = Some(record.clone());
@@ -188,19 +191,21 @@ impl Identity {
         let (met, record) = self.meet(setup, &last, meets);
         let met = met.as_ref().unwrap_or(&last.flash);
         let formats = label_of(met) == Labelled::Nothing;
-        let decision = decide(setup, met, record.as_ref(), Wishes { formats, adopted: false });
+        let (last_flash, bytes) = (&last.flash, last.origin_bytes);
+        let wishes = Wishes { formats, adopted: false };
+        let decision = decide(setup, (met, bytes), record.as_ref(), wishes);
         if !matches!(decision, Decision::Refused(_)) {
             return (met.clone(), decision);
         }
         // The right flash, whose record may be lost.
         let wishes = Wishes { formats: false, adopted: true };
-        let decision = decide(setup, &last.flash, record.as_ref(), wishes);
+        let decision = decide(setup, (last_flash, bytes), record.as_ref(), wishes);
         if last.attached || !matches!(decision, Decision::Refused(_)) {
             return (last.flash, decision);
         }
         // A detach wrote all dirty data to the origin; after a crash the metadata may not record that.
         let wishes = Wishes { formats: true, adopted: false };
-        let decision = decide(setup, &last.flash, self.record.as_ref(), wishes);
+        let decision = decide(setup, (last_flash, bytes), self.record.as_ref(), wishes);
         (last.flash, decision)
     }
 
@@ -240,12 +245,20 @@ impl Identity {
     }
 }
 
-/// Bytes of each origin.
-fn sizes(setup: &Setup) -> impl Iterator<Item = u64> + '_ {
-    setup.volumes.ranges().map(|range| range.end - range.start)
+/// Bytes of each origin; of a lone one these.
+fn sizes(setup: &Setup, alone: u64) -> Vec<u64> {
+    match setup.volumes.count() {
+        1 => vec![alone],
+        _ => setup.volumes.ranges().map(|range| range.end - range.start).collect(),
+    }
 }
 
-fn decide(setup: &Setup, flash: &Store, record: Option<&StateRecord>, wishes: Wishes) -> Decision {
+fn decide(
+    setup: &Setup,
+    (flash, origin_bytes): (&Store, u64),
+    record: Option<&StateRecord>,
+    wishes: Wishes,
+) -> Decision {
     let found = label_of(flash);
     let naming = record.filter(|record| match &found {
         Labelled::Label(label) => record.names(label.volume),
@@ -253,7 +266,7 @@ fn decide(setup: &Setup, flash: &Store, record: Option<&StateRecord>, wishes: Wi
     });
     let origin =
         |bytes| AskedOrigin { facts: OriginFacts { bytes, modified_ns: None }, place: None };
-    let origins: Vec<AskedOrigin<'_>> = sizes(setup).map(origin).collect();
+    let origins: Vec<_> = sizes(setup, origin_bytes).into_iter().map(origin).collect();
     let asked = Asked {
         plan: &setup.plan,
         device: DeviceSize { bytes: flash.bytes(), block_bytes: SECTOR as u32 },

@@ -86,6 +86,8 @@ pub(super) struct Life<'a> {
     pub(super) scratch: (Image, Image),
     pub(super) wanted: Wanted,
     pub(super) resizing: Option<Resizing>,
+    /// Bytes of the origin in this life.
+    pub(super) origin_bytes: u64,
 }
 
 /// A volume at the beginning of its first life.
@@ -123,6 +125,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         scratch: (Vec::new(), Vec::new()),
         wanted: Wanted::default(),
         resizing: None,
+        origin_bytes: setup.first_bytes,
     };
     let taken = life.take_up(foreign(setup), Meets::Last)?;
     life.begin(origin, taken);
@@ -231,8 +234,9 @@ impl Life<'_> {
         let setup = self.setup;
         let origin = self.device(setup.origin_slowest, origin);
         let flash = self.device(setup.flash_slowest, flash);
-        let space = (setup.shape, &setup.volumes);
-        self.world = World::shared(origin, space, &setup.spec(self.lives), &setup.limits);
+        let (shape, volumes) = self.space();
+        let (space, spec) = ((shape, &volumes), setup.spec(self.lives));
+        self.world = World::shared(origin, space, &spec, &setup.limits);
         self.lives += 1;
         self.world.idle_until(Oracle::PAST + 1);
         self.wanted.revive();
@@ -246,7 +250,8 @@ impl Life<'_> {
     }
 
     pub(super) fn take_up(&mut self, flash: Store, meets: Meets) -> Judged<Taken> {
-        let last = Last { flash, volume: self.volume, attached: self.attached };
+        let (volume, attached, origin_bytes) = (self.volume, self.attached, self.origin_bytes);
+        let last = Last { flash, volume, attached, origin_bytes };
         let taken = self.identity.take_up(self.setup, last, meets, &mut self.rng)?;
         self.volume = taken.volume;
         Ok(taken)
@@ -317,6 +322,7 @@ impl Life<'_> {
         while self.is_full(offset) {
             self.turn()?;
         }
+        let (offset, len) = self.within(offset, len);
         let now = self.world.now();
         let (mut write, mut bytes) = (0, Vec::new());
         match kind {

@@ -19,6 +19,8 @@ pub mod corpus;
 mod crash;
 mod cuts;
 mod events;
+mod grow;
+mod grown;
 mod hang;
 pub mod history;
 mod identity;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use larder_core::exec::{DevId, Nanos};
+use larder_core::shape::Shape;
+use larder_core::volumes::Volumes;
 
 use super::history::Seen;
 use super::setup::Setup;
@@ -14,6 +16,8 @@ use crate::world::World;
 /// See the module.
 pub(super) struct Moment<'a> {
     pub setup: &'a Setup,
+    /// What the engine serves.
+    pub space: (Shape, Volumes),
     pub world: &'a World,
     pub oracle: &'a Oracle,
     /// The flash device that was attached last.

@@ -39,5 +39,6 @@ pub(super) fn passing_logs(sizes: &Sizes, choices: &Choices) -> Plan {
 fn logs(sizes: &Sizes, choices: &Choices) -> LogsPlan {
     let &Sizes { shape, blocks, .. } = sizes;
     let (at, batch_pages) = (LABELS_END, choices.on_exit().batch_pages);
-    LogsPlan { at, shape, blocks, batch_pages, survives_crash: false }
+    let formatted_for = shape.origin_bytes;
+    LogsPlan { at, shape, formatted_for, blocks, batch_pages, survives_crash: false }
 }

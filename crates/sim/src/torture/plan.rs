@@ -14,6 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::caches::Cache;
 use super::choices::any_limits;
+use super::grown::smaller;
 use super::load::steps;
 use super::mix::by_weight;
 use super::places::Sizes;
@@ -146,7 +147,11 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let shape = Shape::new(origin_bytes, unit_bytes, shards).striped(stripe);
     let volumes = volumes(row, &shape, units, rng);
     let shape = Shape { origin_bytes: volumes.bytes(), ..shape };
-    let units = shape.origin_bytes.div_ceil(unit_bytes);
+    let first_bytes = match row.grows {
+        true => smaller(&shape, rng),
+        false => shape.origin_bytes,
+    };
+    let units = first_bytes.div_ceil(unit_bytes);
     let tenths = rng.random_range(row.slots.clone());
     let slots = (units * tenths / 10).max(1) + rng.random_range(0..2);
     let slots = slots.clamp(u64::from(shards), units.max(u64::from(shards)));
@@ -161,7 +166,8 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         1 => None,
         several => Some(rng.random_range(0..several)),
     };
-    let plan = (kind.plan)(&Sizes { shape, slots, block_bytes, blocks }, &choices);
+    let formatted = Sizes { shape: shape.of_origin(first_bytes), slots, block_bytes, blocks };
+    let plan = (kind.plan)(&formatted, &choices).of_origin(shape.origin_bytes);
     Setup {
         preset: name,
         kind,
@@ -176,6 +182,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         flash_slowest,
         copy: rng.random_range(0..2),
         trouble,
+        first_bytes,
         resizes: row.resizes > 0.0,
         strays: row.strays,
     }

@@ -51,6 +51,8 @@ pub struct Profile {
     pub scrubs: f64,
     /// How probable it is, before a request, that another part of flash is used. Then a start uses any part, too.
     pub resizes: f64,
+    /// Whether the origin grows between lives.
+    pub grows: bool,
     /// How probable it is, before a request, that a range is pinned or excluded, or no longer so.
     pub rules: f64,
     /// Crashes.

@@ -8,6 +8,7 @@ use super::bases::{
     CLEAN_UNITS, EVERY, EVERYDAY, KIB, OWN, OWNED, PAGE_LOG, PAGES_OWNED, SHARED, UNITS,
     WITH_JOURNAL,
 };
+use super::grown::{GROWN, GROWN_VERIFIED};
 use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, LOG_BOUNDED, LOG_FULL,
     LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION, UNLOGGED_WRITE_BACK, VOLATILE,
@@ -432,6 +433,8 @@ pub const PROFILES: &[Profile] = &[
     VERIFIED_OWNED_ROT,
     RESIZED,
     RESIZED_VERIFIED,
+    GROWN,
+    GROWN_VERIFIED,
     Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",

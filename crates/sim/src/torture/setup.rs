@@ -52,6 +52,8 @@ pub struct Setup {
     pub copy: u8,
     /// What goes wrong.
     pub trouble: Trouble,
+    /// Bytes of the origin in the first life. It grows up to `shape`'s, if it has fewer.
+    pub first_bytes: u64,
     /// Whether the part of flash that is in use changes.
     pub resizes: bool,
     /// Whether a start may find another flash or another state file than the last one.

@@ -87,6 +87,7 @@ pub fn setup(slots: u64) -> Setup {
         flash_slowest: 60_000,
         copy: 0,
         trouble: Trouble::None,
+        first_bytes: shape.origin_bytes,
         resizes: false,
         strays: false,
     }

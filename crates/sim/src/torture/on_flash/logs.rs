@@ -131,7 +131,7 @@ fn judge_clean(
     ours: u64,
     (origin, flash): (&Image, &Image),
 ) -> Judged<()> {
-    let sectors = moment.setup.shape.origin_bytes / SECTOR as u64;
+    let sectors = moment.space.0.origin_bytes / SECTOR as u64;
     for i in (0..SECTORS).take_while(|i| theirs + i < sectors) {
         let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));
         let (Some(a), Some(b)) = (a, b) else { continue };

@@ -40,7 +40,7 @@ impl OnFlash for UnitsPlan {
             let Some(store) = moment.world.store(moment.flash) else { continue };
             match recover_shard(self, moment.volume, shard, store, left.1) {
                 Ok(found) => {
-                    let shape = moment.setup.shape.of_shard(shard);
+                    let shape = moment.space.0.of_shard(shard);
                     judge_departed(self, moment, &shape, &found)?;
                     judge_pages(self, moment, &shape, &found, left, owners)?;
                     judge_warmth(self, moment, &shape, &found)?;
@@ -162,7 +162,7 @@ fn judge_pages(
             found.pages(slot, &layout).into_iter().filter(is_clean)
         {
             let at = shape.unit_offset(unit) + u64::from(page) * PAGE as u64;
-            let volumes = &moment.setup.volumes;
+            let (_, volumes) = &moment.space;
             // No client reads beyond the end of a volume.
             let end = volumes.range(volumes.at(at)).end;
             let len = end.saturating_sub(at).min(PAGE as u64);

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The origin grows between lives. Flash keeps the places that it got when the origin was smaller.
+//!
+//! Requests that would reach beyond the end of a life's volume move below it, so that every life has as many.
+
+use larder_core::buf::SECTOR;
+use larder_core::shape::Shape;
+use larder_core::volumes::Volumes;
+use rand::RngExt;
+
+use super::grown::smaller;
+use super::life::Life;
+use super::setup::Setup;
+
+impl Life<'_> {
+    /// The origin has more bytes from now on, if flash allows that.
+    pub(super) fn grow(&mut self) {
+        let (setup, most) = (self.setup, self.setup.shape.origin_bytes);
+        if self.origin_bytes == most || !setup.plan.grew(self.origin_bytes, most) {
+            return;
+        }
+        let bytes = match self.rng.random_range(0..3) {
+            0 => self.origin_bytes,
+            1 => most,
+            _ => smaller(&setup.shape, &mut self.rng),
+        };
+        self.seen.grown += u64::from(bytes > self.origin_bytes);
+        self.origin_bytes = bytes.max(self.origin_bytes);
+    }
+
+    /// What the engine serves in this life.
+    pub(super) fn space(&self) -> (Shape, Volumes) {
+        let Setup { shape, volumes, .. } = self.setup;
+        match self.origin_bytes == shape.origin_bytes {
+            true => (*shape, volumes.clone()),
+            false => (shape.of_origin(self.origin_bytes), Volumes::one(self.origin_bytes)),
+        }
+    }
+
+    /// Where a request goes in this life.
+    pub(super) fn within(&self, offset: u64, len: u64) -> (u64, u64) {
+        let len = len.min(self.origin_bytes);
+        let room = self.origin_bytes - len;
+        (if offset <= room { offset } else { offset % (room + SECTOR as u64) }, len)
+    }
+}
