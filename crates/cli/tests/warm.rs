@@ -127,6 +127,23 @@ fn an_earlier_copy_of_the_flash_is_not_used() {
 }
 
 #[test]
+fn a_state_file_that_is_deleted_under_a_server_is_written_again() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, &[]);
+    let server = Server::start(&words);
+    warm_up(&place);
+    for file in std::fs::read_dir(place.path("state")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let ended = server.stop();
+    assert!(ended.err.contains("was deleted; it is written again"), "{ended:?}");
+    let server = Server::restart(&words);
+    assert_eq!(first_hits(&place), BYTES / 4096);
+    server.stop();
+}
+
+#[test]
 fn after_kill_or_stop_every_read_hits() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);

@@ -258,7 +258,7 @@ impl Cache {
                 if plan.slots() > flash.plan.slots() {
                     check_memory(self.memory(plan.slots()).worst_bytes())?;
                 }
-                flash.write_durably(kept.cut(&plan, volume), "writing the metadata")?;
+                flash.write_durably(kept.begin(&plan, volume), "writing the metadata")?;
                 say_vouched(name, vouched);
                 say_grown(name, grew_from);
                 say_losses(name, &kept);

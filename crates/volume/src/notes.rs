@@ -26,7 +26,9 @@ impl Cache {
     pub(super) fn records(&self) -> Result<Option<(&StateFile, Changing<'_>)>, VolumeError> {
         let Some(file) = &self.config.state else { return Ok(None) };
         let records = lock(&self.records);
-        Ok(Some((file, Changing { _turn: file.turn()?, _records: records })))
+        let changing = Changing { _turn: file.turn()?, _records: records };
+        file.put_back()?;
+        Ok(Some((file, changing)))
     }
 
     /// Records that only this flash may be used for the origins. What it has of the `stale` volumes may not be used yet.

@@ -56,6 +56,8 @@ pub struct StateFile {
     preset: Option<Box<str>>,
     /// Other files that were ignored with a warning.
     ignored: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// The record that was stored last.
+    stored: Arc<Mutex<Option<StateRecord>>>,
 }
 
 /// A file that is not a state file of this program.
@@ -103,7 +105,8 @@ impl StateFile {
 
     fn at(path: PathBuf, origins: &[OriginPlace]) -> Self {
         let origins = origins.to_vec();
-        Self { path, origins, earlier: None, preset: None, ignored: Arc::default() }
+        let (ignored, stored) = (Arc::default(), Arc::default());
+        Self { path, origins, earlier: None, preset: None, ignored, stored }
     }
 
     /// The same file of volumes whose origins lie at these places, in this order.
@@ -312,7 +315,9 @@ impl StateFile {
         let names = dir.names().map_err(|e| cannot(dir.path(), "read", &e))?;
         let mut found = Vec::new();
         for name in names {
-            let file = Self::at(dir.path().join(name), &self.origins);
+            let path = dir.path().join(name);
+            let is_own = path == self.path;
+            let file = if is_own { self.clone() } else { Self::at(path, &self.origins) };
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
@@ -357,7 +362,20 @@ impl StateFile {
             let why = std::io::Error::other("it would have more than 1MiB");
             return Err(cannot(&self.path, "write", &why));
         }
-        self.replace(&self.path, &text)
+        self.replace(&self.path, &text)?;
+        *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
+        Ok(())
+    }
+
+    /// Stores the record again that this process stored last, if the file was deleted since.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub(crate) fn put_back(&self) -> Result<(), VolumeError> {
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(state) = stored.filter(|_| !self.path.exists()) else { return Ok(()) };
+        tracing::warn!("state file {} was deleted; it is written again", self.path.display());
+        self.store(&state)
     }
 
     /// Replaces a file in its directory durably.

@@ -173,7 +173,8 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     let Some(state) = records.own.filter(|state| state.names(label.volume) || ignored) else {
         if asked.wishes.adopted && may_adopt(label, asked, &records) {
             fits(label, asked)?;
-            return read(label, asked, flash, Some(Vouched::Flash));
+            let warm = read(label, asked, flash, Some(Vouched::Flash))?;
+            return Ok(Warm { grew_from: grew_from(label.origin_bytes, asked), ..warm });
         }
         return Err(records.own.map_or(WhyCold::Unnamed, |_| WhyCold::OtherFlash));
     };
@@ -216,10 +217,14 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     if behind && !mutant::is_active("older-flash-accepted") {
         return Err(WhyCold::EarlierCopy);
     }
-    let before = state.origins.iter().zip(asked.origins).map(|(of, is)| (of.origin_bytes, is));
-    let grew = before.filter(|(was, is)| *was < is.facts.bytes).map(|(was, _)| was);
-    let grew_from = grew.filter(|_| stale.is_empty()).max();
+    let grew_from = state.origins.first().and_then(|of| grew_from(of.origin_bytes, asked));
     Ok(Warm { stale, grew_from, ..warm })
+}
+
+/// The former size of a lone origin that is larger now.
+fn grew_from(was: u64, asked: &Asked<'_>) -> Option<u64> {
+    let [alone] = asked.origins else { return None };
+    (was < alone.facts.bytes).then_some(was)
 }
 
 /// Whether an origin is as its record describes it, and what the user asserts for that.

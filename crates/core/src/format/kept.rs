@@ -10,6 +10,7 @@ use crate::buf::Buf;
 use crate::journal::cut::cut;
 use crate::journal::layout::Layout;
 use crate::journal::recover::{Recovered, Unusable, recover};
+use crate::journal::start::begin;
 use crate::pagelog::{Geometry, Inspection, OpenError};
 use crate::request::Errno;
 
@@ -178,14 +179,18 @@ impl Kept {
         }
     }
 
-    /// Leaves out the slots that a plan does not use, none of which has dirty data. Returns the writes that make it durable, in
-    /// order, each of which is durable before the next.
-    pub fn cut(&mut self, plan: &Plan, volume: u64) -> Vec<(u64, Vec<u8>)> {
+    /// Begins to use what was found: leaves out the slots that a plan does not use, none of which has dirty data, and continues
+    /// each journal. Returns the writes that make it durable, in order, each of which is durable before the next.
+    pub fn begin(&mut self, plan: &Plan, volume: u64) -> Vec<(u64, Vec<u8>)> {
         let (Self::Units(found), Plan::Units(units)) = (self, plan) else { return Vec::new() };
         let Some(metadata) = units.metadata else { return Vec::new() };
         let shards = (0..).zip(units.layouts(volume)).zip(found);
         let writes = shards.flat_map(|((shard, at), found)| {
-            cut(found, (&at, volume), metadata.shape.of_shard(shard).slots_of(units.slots))
+            let (own, slots) =
+                ((&at, volume), metadata.shape.of_shard(shard).slots_of(units.slots));
+            let mut writes = cut(found, own, slots);
+            writes.extend(begin(found, own));
+            writes
         });
         writes.collect()
     }

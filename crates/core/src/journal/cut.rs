@@ -30,6 +30,14 @@ pub fn cut(
     if mutant::is_active("cut-not-durable") {
         return Vec::new();
     }
+    rewritten(found, (layout, volume))
+}
+
+/// The writes after which both halves have the payload that was recovered, and their logs are empty.
+pub(super) fn rewritten(
+    found: &mut Recovered,
+    (layout, volume): (&Layout, u64),
+) -> Vec<(u64, Vec<u8>)> {
     let payload_crc = Some(crc32c(&found.payload));
     let mut writes = Vec::new();
     for half in [1 - found.half, found.half] {

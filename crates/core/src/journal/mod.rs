@@ -16,7 +16,7 @@
 //! | journals: common part; of a clean cache, and what it logs next; of a write-back cache | `base.rs`; `clean.rs`, `due.rs`; `dirty.rs` |
 //! | volumes without which the journal of a clean cache continues: their flush failed, or is overdue | `closed.rs`; `left_out.rs` |
 //! | checkpoints | `checkpoint.rs` |
-//! | recovery; slots that a start leaves out | `recover.rs`; `cut.rs` |
+//! | recovery; what a start writes: metadata without slots, a block of the log | `recover.rs`; `cut.rs`, `start.rs` |
 //!
 //! The metadata has two halves: the current one, and one that receives the next checkpoint. All containers are ordered:
 //! equal seeds must give equal runs.
@@ -35,6 +35,7 @@ mod log;
 mod mapping;
 pub mod record;
 pub mod recover;
+pub mod start;
 
 pub(crate) use self::base::Journal;
 pub(crate) use self::clean::CleanJournal;

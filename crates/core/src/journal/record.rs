@@ -160,21 +160,31 @@ pub fn pack(records: &[Record], layout: &Layout, most: u32, end: &mut LogEnd) ->
             next.iter().for_each(|record| record.encode(&mut body));
             taken += next.len();
         }
-        let mut bytes = vec![0; block];
-        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[8..16].copy_from_slice(&end.generation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&end.sequence.to_le_bytes());
-        bytes[24..32].copy_from_slice(&first.to_le_bytes());
-        bytes[32..36].copy_from_slice(&end.before.to_le_bytes());
-        bytes[36..38].copy_from_slice(&(body.len() as u16).to_le_bytes());
-        bytes[40..48].copy_from_slice(&end.volume.to_le_bytes());
-        bytes[HEADER..HEADER + body.len()].copy_from_slice(&body);
-        let crc = crc32c(&bytes);
-        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-        (end.before, end.sequence) = (crc, end.sequence + 1);
-        out.extend(bytes);
+        out.extend(next_block(&body, layout, first, end));
     }
     (out, taken)
+}
+
+/// A block without records; advances the end.
+pub(super) fn empty_block(layout: &Layout, end: &mut LogEnd) -> Vec<u8> {
+    next_block(&[], layout, end.sequence, end)
+}
+
+/// The next block, of a batch that begins with the block `first`; advances the end.
+fn next_block(body: &[u8], layout: &Layout, first: u64, end: &mut LogEnd) -> Vec<u8> {
+    let mut bytes = vec![0; layout.block_bytes as usize];
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[8..16].copy_from_slice(&end.generation.to_le_bytes());
+    bytes[16..24].copy_from_slice(&end.sequence.to_le_bytes());
+    bytes[24..32].copy_from_slice(&first.to_le_bytes());
+    bytes[32..36].copy_from_slice(&end.before.to_le_bytes());
+    bytes[36..38].copy_from_slice(&(body.len() as u16).to_le_bytes());
+    bytes[40..48].copy_from_slice(&end.volume.to_le_bytes());
+    bytes[HEADER..HEADER + body.len()].copy_from_slice(body);
+    let crc = crc32c(&bytes);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    (end.before, end.sequence) = (crc, end.sequence + 1);
+    bytes
 }
 
 /// A block that was read.

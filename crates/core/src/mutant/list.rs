@@ -246,6 +246,7 @@ pub const MUTANTS: &[Mutant] = &[
         "a unit that the syncer copied counts as clean before both devices are flushed",
     ),
     mutant("evicts-dirty", "9", "a miss takes the slot of a dirty unit"),
+    mutant("start-not-logged", "10", "a start does not continue the journal"),
     mutant("flush-forgets-admitted", "7", "a FLUSH does not log the units that writes admitted"),
     mutant(
         "flush-waits-for-syncer",

@@ -15,7 +15,7 @@ use larder_core::buf::{Buf, SECTOR};
 use larder_core::format::label::{Found as Labelled, LABELS_END, Label, SECOND_COPY};
 use larder_core::format::{
     Asked, AskedOrigin, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, OriginRecord,
-    Records, StateRecord, Unreadable, Warm, Wishes, admit,
+    Plan, Records, StateRecord, Unreadable, Warm, Wishes, admit,
 };
 use larder_core::request::Errno;
 use rand::{RngExt, SeedableRng};
@@ -40,6 +40,8 @@ pub(super) enum Meets {
     EarlierRecord,
     /// A copy of the flash as of then.
     EarlierFlash,
+    /// A copy of the flash from just before the start of the last life.
+    FlashBeforeStart,
     /// The flash of another volume.
     OtherFlash,
 }
@@ -52,7 +54,8 @@ impl Meets {
             _ if !setup.strays => Self::Last,
             0 => Self::NoRecord,
             1 => Self::EarlierRecord,
-            2 | 3 => Self::EarlierFlash,
+            2 => Self::EarlierFlash,
+            3 => Self::FlashBeforeStart,
             4 => Self::OtherFlash,
             _ => Self::Last,
         }
@@ -68,6 +71,8 @@ pub(super) struct Identity {
     start: Option<(StateRecord, Store)>,
     /// ... and as of the start before.
     earlier: Option<(StateRecord, Store)>,
+    /// The flash from just before the start of this life, which was warm, if it has journals.
+    before: Option<Store>,
 }
 
 /// The flash of the last life.
@@ -144,9 +149,18 @@ impl Identity {
         let (mut flash, decision) = self.persist(setup, last, meets);
         let warm = matches!(decision, Decision::Warm(_));
         let (volume, kept) = match decision {
-            Decision::Warm(Warm { volume, kept, .. }) => (volume, kept),
+            Decision::Warm(Warm { volume, mut kept, .. }) => {
+                if setup.strays {
+                    let journaled = matches!(setup.plan, Plan::Units(_));
+                    self.before = journaled.then(|| flash.clone());
+                    let writes = kept.begin(&setup.plan, volume);
+                    writes.iter().for_each(|(at, bytes)| flash.write(*at, bytes, true));
+                }
+                (volume, kept)
+            }
             Decision::Cold { .. } => {
                 let volume = rng.random();
+                self.before = None;
                 format(setup, volume, &mut flash);
                 match Kept::read(&setup.plan, volume, &Bytes(&flash)) {
                     Ok(kept) => (volume, kept),
@@ -227,6 +241,7 @@ impl Identity {
                 let copy = earlier.filter(|copy| self.is_detected(copy));
                 (copy.map(|(_, flash)| flash.clone()), record)
             }
+            Meets::FlashBeforeStart => (self.before.clone(), record),
             Meets::OtherFlash => {
                 let mut other = last.flash.clone();
                 format(setup, !last.volume, &mut other);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A start continues the log of each shard with an empty block, durably, before the state record has the log's new end (design
+//! rule 10).
+//!
+//! So a copy of flash from before the start, as a backup restores it, has less progress than the record, even if the server was
+//! killed before it logged anything.
+//!
+//! Why not a new generation: that takes a checkpoint, which is as large as all metadata.
+
+use super::cut::rewritten;
+use super::layout::Layout;
+use super::record::empty_block;
+use super::recover::Recovered;
+use crate::mutant;
+
+/// Continues the log. Returns the writes, in order, each of which is durable before the next.
+pub fn begin(found: &mut Recovered, (layout, volume): (&Layout, u64)) -> Vec<(u64, Vec<u8>)> {
+    if mutant::is_active("start-not-logged") {
+        return Vec::new();
+    }
+    let at = found.end.sequence as u32;
+    if at >= layout.log_blocks {
+        return rewritten(found, (layout, volume));
+    }
+    let block = empty_block(layout, &mut found.end);
+    let copies = [0, 1].map(|copy| layout.log_block(found.half, copy, at));
+    copies.into_iter().zip([block.clone(), block]).collect()
+}
