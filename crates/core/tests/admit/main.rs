@@ -258,19 +258,35 @@ fn decisions_by_state_records() {
 fn decisions_by_origin() {
     check(&[
         (
-            "another size",
-            "sce prwc face",
-            |c| c.origin.bytes += 512,
-            "cold: the origin has another size",
-        ),
-        (
-            "another size under dirty data",
+            "a larger size under dirty data",
             "prwc face",
             |c| {
                 c.origin.bytes += 512;
                 c.record(|r| r.dirty = true);
             },
-            "refused: cannot be used (the origin has another size)",
+            "warm",
+        ),
+        ("a larger size", "sce prwc face", |c| c.origin.bytes += 512, "warm"),
+        (
+            "a larger size after one that ended within a page",
+            "sce prwc face",
+            |c| c.record(|r| r.origins[0].origin_bytes -= 512),
+            "cold: the origin has another size",
+        ),
+        (
+            "a smaller size",
+            "sce prwc face",
+            |c| c.origin.bytes -= 512,
+            "cold: the origin has another size",
+        ),
+        (
+            "a smaller size under dirty data",
+            "prwc face",
+            |c| {
+                c.origin.bytes -= 512;
+                c.record(|r| r.dirty = true);
+            },
+            "refused: cannot be used (the origin has another size: ",
         ),
         (
             "another time",
