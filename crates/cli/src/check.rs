@@ -72,7 +72,7 @@ fn compare_data(device: &Device, report: &FlashReport) -> Result<DataReport> {
             told = Instant::now();
         }
     };
-    Ok(compare(device, report.origin_bytes.unwrap_or(0), &mut progress)?)
+    Ok(compare(device, &mut progress)?)
 }
 
 fn data_words(data: &DataReport) -> String {

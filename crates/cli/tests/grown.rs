@@ -12,7 +12,7 @@ use larder_testkit::server::Server;
 
 const MIB: u64 = 1 << 20;
 
-/// Arguments of a server of `origin` behind `flash_mib` of the file `flash`.
+/// Arguments of a server of `origin` behind the file `flash`.
 fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
     let (origin, flash) = (place.word("origin"), place.word("flash"));
     let own = ["--origin", &origin, "--flash", &flash, "--flash-size", "64MiB", "--preset", preset];

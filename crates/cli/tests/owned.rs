@@ -305,8 +305,8 @@ fn a_flash_whose_state_file_is_lost_can_be_adopted() {
         std::fs::rename(place.path("state"), place.path("lost")).unwrap();
         // Nor is it another origin's.
         std::fs::rename(place.path("origin"), place.path("right")).unwrap();
-        make_initial(&place.path("origin"), BYTES / 2);
-        refused("another origin", &adopting, "it was formatted for an origin of");
+        make_initial(&place.path("origin"), BYTES * 2);
+        refused("another origin", &adopting, "the origin has another size");
         std::fs::rename(place.path("right"), place.path("origin")).unwrap();
 
         let server = Server::restart(&adopting);

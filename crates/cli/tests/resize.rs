@@ -74,6 +74,8 @@ fn flash_grows_and_shrinks_under_a_load_and_keeps_what_it_has() {
         let grown = resize(&place, 28);
         assert!(cached(&place) >= 3 * MIB, "{preset}: growing keeps what is cached");
         assert_eq!(length(&place.path("flash")), 28 * MIB);
+        let in_use = place.status()["flash_bytes"].as_u64().unwrap();
+        assert!(in_use > 23 * MIB && in_use <= 28 * MIB, "{preset}: {in_use}");
         place.ask(&["warm", "--all"]).ok();
         assert!(cached(&place) > 20 * MIB, "{preset}: {}", cached(&place));
         (0..200).for_each(|page| change(page * 29, &place));

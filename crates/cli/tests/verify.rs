@@ -61,7 +61,9 @@ fn pages_that_rot_are_read_from_the_origin_counted_and_written_again() {
             assert!(read(), "{preset}");
             place.stat("damaged_pages") == before
         });
-        server.stop();
+        let ended = server.stop();
+        let lines = ended.err.matches("flash returned wrong data for the page at byte").count();
+        assert!((1..10).contains(&lines), "{preset}: {ended:?}");
     }
 }
 
@@ -112,6 +114,7 @@ fn a_scrub_finds_what_no_client_reads() {
         let damaged = found["damaged_pages"].as_u64().unwrap();
         assert!(damaged > 1000 && found["lost_pages"] == 0, "{preset}: {found}");
         assert_eq!(place.stat("damaged_pages"), damaged, "{preset}: each is counted once");
+        assert_eq!(place.status()["damaged_pages"], damaged);
         assert_eq!(scrub()["damaged_pages"], 0, "{preset}: they were written again");
         let before = place.stat("read_hits");
         assert!(place.read_all(BYTES) == load::initial(0, BYTES));

@@ -76,6 +76,11 @@ pub enum Event {
         /// The pages, in order and apart from each other.
         pages: Vec<Range<u64>>,
     },
+    /// The flash device returned other bytes of cached data than it was given (`--verify`).
+    FlashDamaged {
+        /// The first byte of the first such page, on the volume or in the space of several.
+        at: u64,
+    },
     /// The flash device that returned errors works again.
     FlashWorks {
         /// The device.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use larder_io::Credentials;
 use larder_nbd::deadline::{Deadlined, Timeouts};
 use larder_nbd::tls::{ServerTls, TlsError};
 use larder_nbd::uri::{Address, Names, Uri};
@@ -226,10 +227,8 @@ fn accept(socket: &Socket) -> io::Result<Option<(Stream, Whose)>> {
     match socket {
         Socket::Unix(listener, path) => {
             let (stream, _) = listener.accept()?;
-            let Ok(whose) = rustix::net::sockopt::socket_peercred(&stream) else {
-                return Ok(None);
-            };
-            let peer = Peer::User(whose.uid.as_raw());
+            let Ok(user) = Credentials::user_of(&stream) else { return Ok(None) };
+            let peer = Peer::User(user);
             let name = format!("client of {}", path.display());
             Ok(Some((Stream::Unix(stream), Whose { name, peer })))
         }

@@ -28,11 +28,40 @@ impl Credentials {
     /// # Errors
     /// The kernel does not state them.
     pub fn of(stream: &UnixStream) -> Result<Self> {
-        let own = rustix::net::sockopt::socket_peercred(stream)?;
+        let own = effective(stream)?;
         let mut groups = supplementary(stream)?;
-        groups.push(own.gid.as_raw());
-        Ok(Self { user: own.uid.as_raw(), groups })
+        groups.push(own.gid);
+        Ok(Self { user: own.uid, groups })
     }
+
+    /// The effective user of the other end.
+    ///
+    /// # Errors
+    /// The kernel does not state it.
+    pub fn user_of(stream: &UnixStream) -> Result<u32> {
+        Ok(effective(stream)?.uid)
+    }
+}
+
+/// The process, and its effective user and group.
+///
+/// Why not by rustix: its type has no process 0, which is that of a peer outside this PID namespace.
+#[allow(unsafe_code)]
+fn effective(stream: &UnixStream) -> Result<libc::ucred> {
+    let mut own = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&own) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the call, and the kernel writes at most `len` bytes, all of them within `own`, in which
+    // any bytes are valid.
+    let code = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut own).cast(),
+            &raw mut len,
+        )
+    };
+    if code == 0 { Ok(own) } else { Err(Error::last_os_error()) }
 }
 
 /// The supplementary groups. Most processes have a few: the buffer grows when the kernel reports that it is too short.

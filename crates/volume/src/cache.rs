@@ -443,6 +443,7 @@ fn watch(cache: &std::sync::Weak<Cache>, reports: &Receiver<Report>) {
                     cache.keep_recent(&why);
                 }
             }
+            Event::FlashDamaged { at } => cache.flash_damaged(at),
             Event::FlashWorks { .. } => {
                 if lock(&cache.state).flash_errors.remove(&worker).is_some() {
                     tracing::info!("flash works again");

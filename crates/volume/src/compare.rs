@@ -21,18 +21,13 @@ pub struct DataReport {
     pub wrong: Scrubbed,
 }
 
-/// Compares all cached data of a device, of an origin that had so many bytes when it was served last. `progress` is called with
-/// the pages that are done.
+/// Compares all cached data of a device; `progress` is called with the pages that are done.
 ///
 /// # Errors
 /// It has no checksums, holds no cache of this program, or cannot be read.
-pub fn compare(
-    device: &Device,
-    origin_bytes: u64,
-    progress: &mut dyn FnMut(u64),
-) -> Result<DataReport, VolumeError> {
+pub fn compare(device: &Device, progress: &mut dyn FnMut(u64)) -> Result<DataReport, VolumeError> {
     let (label, plan) = plan_of(device)?;
-    let units = match plan.of_origin(origin_bytes) {
+    let units = match plan {
         Plan::Units(units) if units.sums.is_some() => units,
         Plan::Units(_) | Plan::Logs(_) => {
             let why = "its data has no checksums; accepted: the flash of a cache with --verify on";

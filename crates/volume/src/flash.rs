@@ -82,7 +82,7 @@ impl FlashDevice {
         let wanted = now.slots.min(now.most_units());
         if found.slots == most && most < wanted && !self.wishes.formats {
             tracing::warn!(
-                "flash {}: it was formatted for at most {} units, and has room for {}; --format begins again with all of it",
+                "flash {}: it was formatted for at most {} units, and has room for {}; --format, after larder flush, begins again with all of it",
                 self.device.name(),
                 most,
                 wanted

@@ -22,12 +22,13 @@ pub(super) struct Changing<'a> {
 }
 
 impl Cache {
-    /// The state file, and the right to change it: workers, commands and other processes change records at any time.
+    /// The state file, and the right to change it: workers, commands and other processes change records at any time. A file
+    /// that was deleted is written again.
     pub(super) fn records(&self) -> Result<Option<(&StateFile, Changing<'_>)>, VolumeError> {
         let Some(file) = &self.config.state else { return Ok(None) };
         let records = lock(&self.records);
         let changing = Changing { _turn: file.turn()?, _records: records };
-        file.put_back()?;
+        file.put_back();
         Ok(Some((file, changing)))
     }
 

@@ -4,17 +4,22 @@
 //! Invariant: every damaged page that was found is counted; of their places a report has the first [`MOST_PLACES`] runs.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use larder_core::buf::PAGE;
 use larder_core::request::Errno;
 use larder_core::shard::Damaged;
 use serde::Serialize;
 
+use super::cache::Cache;
 use super::error::VolumeError;
+use super::lock::lock;
 use super::ranges::{Progress, Ranged, Terms};
 use super::tasks::{Done, GoesOn};
 use super::volume::Volume;
 
+/// How often the log gets a line about damaged pages.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 /// Runs of damaged pages that are named.
 pub const MOST_PLACES: usize = 1000;
 
@@ -57,6 +62,25 @@ impl Scrubbed {
             }
             None => {}
         }
+    }
+}
+
+impl Cache {
+    /// A page of flash, that of byte `at` in the space of all volumes, is not as it was written. Logged at most every
+    /// [`LOG_EVERY`]: a device that returns garbage has many.
+    pub(crate) fn flash_damaged(&self, at: u64) {
+        let mut state = lock(&self.state);
+        if state.damage_logged.is_some_and(|last| last.elapsed() < LOG_EVERY) {
+            return;
+        }
+        state.damage_logged = Some(Instant::now());
+        let volume = self.volumes.at(at);
+        tracing::warn!(
+            "{}flash returned wrong data for the page at byte {} of the volume: clean data is read from the origin, dirty data is EIO; \
+             damaged_pages counts all such pages, larder scrub lists them",
+            self.config.of_volume(volume),
+            at - self.volumes.range(volume).start
+        );
     }
 }
 

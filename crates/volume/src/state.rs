@@ -2,6 +2,7 @@
 //! The state of the flash device of a cache, and of its origins as far as they failed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use larder_core::exec::DevId;
 use larder_core::format::Plan;
@@ -45,6 +46,8 @@ pub(crate) struct State {
     refused: Option<(DevId, String)>,
     /// Workers for which the attached device fails although it stays in use, because it holds dirty data, with the error.
     pub flash_errors: BTreeMap<u32, String>,
+    /// When the log got the last line about damaged pages.
+    pub damage_logged: Option<Instant>,
     /// Workers whose dirty data the origin refuses, with the error.
     pub origin_refuses: BTreeMap<u32, Errno>,
     /// The operation in which the origin of a volume failed permanently.

@@ -367,15 +367,21 @@ impl StateFile {
         Ok(())
     }
 
-    /// Stores the record again that this process stored last, if the file was deleted since.
-    ///
-    /// # Errors
-    /// When it cannot be read or written.
-    pub(crate) fn put_back(&self) -> Result<(), VolumeError> {
+    /// Stores the record again that this process stored last, if the file was deleted since. If that fails, as when the
+    /// directory was deleted, there is no record, and without one no start uses the flash.
+    pub(crate) fn put_back(&self) {
+        if self.path.exists() || !self.dir().exists() {
+            return;
+        }
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(state) = stored.filter(|_| !self.path.exists()) else { return Ok(()) };
-        tracing::warn!("state file {} was deleted; it is written again", self.path.display());
-        self.store(&state)
+        let Some(state) = stored else { return };
+        match self.store(&state) {
+            Ok(()) => {
+                let path = self.path.display();
+                tracing::warn!("state file {path} was deleted; it is written again");
+            }
+            Err(error) => tracing::warn!("{error}"),
+        }
     }
 
     /// Replaces a file in its directory durably.

@@ -37,14 +37,18 @@ pub struct Status {
     pub origin_bytes: u64,
     /// The flash device, if one is attached.
     pub flash: Option<String>,
+    /// Bytes of it that are in use, from its first byte on.
+    pub flash_bytes: Option<u64>,
     /// Bytes of a unit, or of a page of a log; the following fields count these.
     pub unit_bytes: u64,
-    /// Slots.
+    /// Slots; while flash shrinks also those behind its new end that hold something.
     pub units_total: u64,
     /// Slots in use; of a volume that shares its cache: with its units.
     pub units_used: u64,
     /// Units with dirty data.
     pub units_dirty: u64,
+    /// Pages that were read from flash since the start, and not as they were written.
+    pub damaged_pages: u64,
     /// What an administrator asked for.
     #[serde(flatten)]
     pub asked: AskedFor,
@@ -207,7 +211,7 @@ impl Cache {
             let alarm = of.alarm.clone()?;
             Some(if volume.is_none() && shared { format!("{}: {alarm}", of.name) } else { alarm })
         });
-        let flash_bytes = state.attached.as_ref().map(|a| self.flash_bytes(a.flash.plan.slots()));
+        let plan = state.attached.as_ref().map(|a| a.flash.plan);
         let join = |of: Vec<&str>| of.join(", ");
         Ok(Status {
             name: match volume {
@@ -221,10 +225,12 @@ impl Cache {
             origin: join(members.iter().map(|of| of.origin.as_str()).collect()),
             origin_bytes: members.iter().map(|of| of.origin_bytes).sum(),
             flash: state.attached.as_ref().map(|a| a.flash.device.name().to_owned()),
+            flash_bytes: plan.map(|plan| plan.end()),
             unit_bytes: self.config.choices.cached_bytes(),
             units_total: stats.units_total,
             units_used: stats.units_used,
             units_dirty: stats.units_dirty,
+            damaged_pages: stats.counters.damaged_pages,
             asked: self.asked_for(&numbers, &stats, &state),
             memory_bytes: stats.memory_bytes,
             workers: self.config.workers,
@@ -233,7 +239,10 @@ impl Cache {
             requests_open: held.requests_open,
             pid: std::process::id(),
             curve: match &numbers[..] {
-                [number] => self.parts[*number as usize].curve.shown(flash_bytes),
+                [number] => {
+                    let cached = plan.map(|plan| self.flash_bytes(plan.slots()));
+                    self.parts[*number as usize].curve.shown(cached)
+                }
                 _ => None,
             },
             volumes: if shared && volume.is_none() { members } else { Vec::new() },

@@ -59,7 +59,7 @@ fn status<J: Journal>(units: &UnitCache<J>, units_dirty: u64) -> CacheStatus {
     let journal = units.journal.as_ref();
     CacheStatus {
         dev: units.flash.device().dev,
-        units_total: u64::from(units.table.limit()),
+        units_total: u64::from(units.table.limit() + units.table.beyond()),
         units_used: u64::from(units.table.used()),
         units_dirty,
         units_kept: u64::from(units.table.kept()),

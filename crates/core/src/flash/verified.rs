@@ -13,6 +13,7 @@ use super::sums::{Loading, Pinned, Reading, Room, Sums};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::config::Contents;
+use crate::event::Event;
 use crate::exec::{IoKind, each};
 use crate::format::sums::{NONE, SumsArea, sum_from, sum_of};
 use crate::mutant;
@@ -67,7 +68,7 @@ impl Flash {
                 }
             }
         }
-        match self.mismatch(sums, pages.start, wrong, &reading) {
+        match self.mismatch(sums, (pages.start, of), wrong, &reading) {
             Some(why) => Err(FlashError::Mismatch(why, buf)),
             None => Ok(buf),
         }
@@ -76,18 +77,17 @@ impl Flash {
     fn mismatch(
         &self,
         sums: &Sums,
-        first: u64,
+        (first, of): (u64, u64),
         wrong: Vec<u32>,
         reading: &Reading<'_>,
     ) -> Option<Mismatch> {
-        if wrong.is_empty() {
-            return None;
-        }
+        let number = u64::from(*wrong.first()?);
         if reading.raced() && !mutant::is_active("race-counts-as-damage") {
             return Some(Mismatch::Raced);
         }
         sums.damaged(wrong.iter().map(|page| first + u64::from(*page)));
         self.stats.add(|c| c.damaged_pages += wrong.len() as u64);
+        self.device().emit(Event::FlashDamaged { at: (of + number) * PAGE as u64 });
         Some(Mismatch::Damage(wrong))
     }
 

@@ -173,8 +173,12 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     let Some(state) = records.own.filter(|state| state.names(label.volume) || ignored) else {
         if asked.wishes.adopted && may_adopt(label, asked, &records) {
             fits(label, asked)?;
-            let warm = read(label, asked, flash, Some(Vouched::Flash))?;
-            return Ok(Warm { grew_from: grew_from(label.origin_bytes, asked), ..warm });
+            // Its size is all that distinguishes it from another origin.
+            if let Some(was) = grew_from(label.origin_bytes, asked) {
+                let is = asked.origins[0].facts.bytes;
+                return Err(WhyCold::OriginResized { was, is });
+            }
+            return read(label, asked, flash, Some(Vouched::Flash));
         }
         return Err(records.own.map_or(WhyCold::Unnamed, |_| WhyCold::OtherFlash));
     };
@@ -235,8 +239,7 @@ fn fits_origin(
     vouches: bool,
 ) -> Result<Option<Vouched>, WhyCold> {
     let (was, is) = (recorded.origin_bytes, origin.facts.bytes);
-    let alone = asked.origins.len() == 1;
-    if was != is && !(alone && asked.plan.grew(was, is)) {
+    if !asked.plan.serves(was, is) {
         return Err(WhyCold::OriginResized { was, is });
     }
     if !recorded.in_use {
@@ -273,6 +276,9 @@ fn read(
     vouched: Option<Vouched>,
 ) -> Result<Warm, WhyCold> {
     let kept = Kept::read(asked.plan, label.volume, flash)?;
+    if !kept.is_within(asked.plan, label.volume) {
+        return Err(Unreadable::Damaged.into());
+    }
     flash.flush().map_err(Unreadable::Flush)?;
     let dirty_end = kept.dirty_end(asked.plan, label.volume);
     if dirty_end > asked.device.bytes {

@@ -69,10 +69,9 @@ impl<M: Medium> Data<'_, M> {
         let (layout, shape) = (self.layout, self.shape);
         let dirty = found.dirty(slot, &layout);
         let mut pages = found.pages(slot, &layout);
-        // A short last unit has fewer.
-        pages.retain(|page| {
-            u64::from(page.unit) < shape.units() && page.page < shape.pages_of(page.unit)
-        });
+        // A short last unit has fewer. There is none in an origin that has grown beyond what the label states.
+        let is_beyond = |unit: u32| u64::from(unit) >= shape.units();
+        pages.retain(|page| is_beyond(page.unit) || page.page < shape.pages_of(page.unit));
         let together = |a: &ValidPage, b: &ValidPage| a.place + 1 == b.place;
         for run in pages.chunk_by(together).flat_map(|run| run.chunks(MOST_PAGES as usize)) {
             let at = layout.slots_at
@@ -87,8 +86,10 @@ impl<M: Medium> Data<'_, M> {
                 let bytes = of_run.or(alone.as_deref());
                 let start = shape.unit_offset(page.unit) + u64::from(page.page) * PAGE as u64;
                 let sum = self.sum(self.area.first_of(slot) + u64::from(page.place));
+                let end = start + PAGE as u64;
+                let is_known = start < shape.origin_bytes;
                 each(Compared {
-                    range: start..(start + PAGE as u64).min(shape.origin_bytes),
+                    range: start..if is_known { end.min(shape.origin_bytes) } else { end },
                     dirty: dirty >> (page.place / layout.touch_pages()) & 1 == 1,
                     matches: bytes.is_some_and(|own| sum == sum_of(own, start / PAGE as u64)),
                 });

@@ -186,13 +186,25 @@ impl Kept {
         let Some(metadata) = units.metadata else { return Vec::new() };
         let shards = (0..).zip(units.layouts(volume)).zip(found);
         let writes = shards.flat_map(|((shard, at), found)| {
-            let (own, slots) =
-                ((&at, volume), metadata.shape.of_shard(shard).slots_of(units.slots));
+            let own = (&at, volume);
+            let slots = metadata.shape.of_shard(shard).slots_of(units.slots);
             let mut writes = cut(found, own, slots);
             writes.extend(begin(found, own));
             writes
         });
         writes.collect()
+    }
+
+    /// Whether all units that were recovered lie within the origin.
+    pub(super) fn is_within(&self, plan: &Plan, volume: u64) -> bool {
+        let (Self::Units(found), Plan::Units(units)) = (self, plan) else { return true };
+        let Some(metadata) = units.metadata else { return true };
+        let mut shards = (0..).zip(units.layouts(volume)).zip(found);
+        shards.all(|((shard, layout), found)| {
+            let units = metadata.shape.of_shard(shard).units();
+            let mut used = (0..layout.slots).filter_map(|slot| found.unit(slot, &layout));
+            used.all(|unit| u64::from(unit) < units)
+        })
     }
 
     /// First byte after the last slot with dirty data; 0 if there is none, and for page logs.

@@ -2,7 +2,7 @@
 //! The places of page logs: one for each shard, consecutive.
 
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
-use super::room::{TooSmall, grew};
+use super::room::{TooSmall, is_same_or_grew};
 use crate::buf::PAGE;
 use crate::pagelog::{Geometry, LogPolicy, LogSettings};
 use crate::shape::Shape;
@@ -94,8 +94,12 @@ impl LogsPlan {
     /// This plan as a label has it that was written when the origin was smaller; `None` if it is that of another cache.
     pub(super) fn as_formatted(&self, label: &Label) -> Option<Self> {
         let plan = Self { formatted_for: label.origin_bytes, ..*self };
-        let grew = grew(label.origin_bytes, self.shape.origin_bytes, PAGE as u64);
-        (grew && plan.label(label.volume) == *label).then_some(plan)
+        let serves = self.serves(label.origin_bytes, self.shape.origin_bytes);
+        (serves && plan.label(label.volume) == *label).then_some(plan)
+    }
+
+    pub(super) fn serves(&self, was: u64, is: u64) -> bool {
+        is_same_or_grew(was, is, PAGE as u64)
     }
 
     /// The place of a shard's log.

@@ -9,9 +9,8 @@
 
 use super::label::{Label, Section, SectionKind};
 use super::logs::LogsPlan;
-use super::room::{DeviceSize, LargeBlocks, TooSmall, grew, slots_in};
+use super::room::{DeviceSize, LargeBlocks, TooSmall, slots_in};
 use super::units::UnitsPlan;
-use crate::buf::PAGE;
 use crate::config::{Choices, Placement, WritePolicy};
 use crate::shape::Shape;
 
@@ -114,12 +113,12 @@ impl Plan {
         self
     }
 
-    /// Whether what flash has of an origin of `from` bytes is valid now that it has `to` bytes.
+    /// Whether what flash has of an origin of `was` bytes is valid when it has `is` bytes.
     #[must_use]
-    pub fn grew(&self, from: u64, to: u64) -> bool {
+    pub fn serves(&self, was: u64, is: u64) -> bool {
         match self {
-            Self::Units(units) => grew(from, to, units.unit_bytes),
-            Self::Logs(_) => grew(from, to, PAGE as u64),
+            Self::Units(units) => units.serves(was, is),
+            Self::Logs(logs) => logs.serves(was, is),
         }
     }
 
@@ -311,9 +310,12 @@ mod tests {
                 };
                 assert_eq!(layouts(grown), layouts(before));
             }
-            for (was, is, volumes) in
-                [((1 << 29) + 512, 1 << 40, 0), (1 << 30, 1 << 29, 0), (1 << 29, 1 << 40, 1 << 32)]
-            {
+            for (was, is, volumes) in [
+                ((1 << 29) + 512, 1 << 40, 0),
+                (1 << 29, (1 << 40) + 512, 0),
+                (1 << 30, 1 << 29, 0),
+                (1 << 29, 1 << 40, 1 << 32),
+            ] {
                 let (other, label) = adopted(was, is, volumes);
                 let same = match other {
                     Plan::Units(units) => units.metadata.is_none(),

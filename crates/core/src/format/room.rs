@@ -34,12 +34,12 @@ impl Frame {
     }
 }
 
-/// Whether an origin of `from` bytes became one of `to` bytes of which the flash data of the former is valid: it ended at a multiple
-/// of `grain`, the bytes that are valid as a whole. Flash has nothing of what follows its end within them.
-pub(super) fn grew(from: u64, to: u64, grain: u64) -> bool {
-    from > 0
-        && from < to
-        && (from.is_multiple_of(grain) || mutant::is_active("grown-within-a-unit"))
+/// Whether what flash has of an origin of `was` bytes is valid when it has `is` bytes: as many, or more. `grain`: the bytes that are
+/// valid as a whole, of which flash has nothing behind the end of an origin that ends within them. Both ends are at multiples
+/// of it, so that every size since the formatting was one, whatever a state record that is lost or restored had.
+pub(super) fn is_same_or_grew(was: u64, is: u64, grain: u64) -> bool {
+    let whole = was.is_multiple_of(grain) && is.is_multiple_of(grain);
+    was == is || was > 0 && was < is && (whole || mutant::is_active("grown-within-a-unit"))
 }
 
 /// A flash that may hold dirty data has larger blocks than the origin.

@@ -3,7 +3,7 @@
 
 use super::flash_plan::{FlashPlan, MetadataPlan, SumsPlan};
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
-use super::room::{DeviceSize, Frame, TooSmall, grew};
+use super::room::{DeviceSize, Frame, TooSmall, is_same_or_grew};
 use super::sums::{self, SumsArea};
 use crate::buf::PAGE;
 use crate::config::{Choices, Durability};
@@ -232,8 +232,14 @@ impl UnitsPlan {
         self.metadata.map_or(u64::MAX, |m| m.formatted_for.div_ceil(self.unit_bytes))
     }
 
+    /// Several volumes that share a cache lie one after another, so that none may grow.
+    pub(super) fn serves(&self, was: u64, is: u64) -> bool {
+        let shared = self.metadata.is_some_and(|metadata| metadata.volumes != 0);
+        was == is || !shared && is_same_or_grew(was, is, self.unit_bytes)
+    }
+
     /// The places that a label of the same cache has, with the slots that fit into so many bytes; `None` if it is that of another.
-    /// The origin may have grown since. Of several volumes all places would differ.
+    /// The origin may have grown since.
     pub(super) fn as_formatted(
         &self,
         label: &Label,
@@ -248,7 +254,7 @@ impl UnitsPlan {
         let same = found.unit_bytes == self.unit_bytes
             && copies(&found) == copies(self)
             && kept(metadata) == kept(own)
-            && (was == is || own.volumes == 0 && grew(was, is, self.unit_bytes));
+            && self.serves(was, is);
         let fit = most.saturating_sub(found.slots_at) / found.unit_bytes;
         let fit = fit.min(found.slots).min(found.most_units());
         // A label does not contain stripes.

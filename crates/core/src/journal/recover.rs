@@ -40,7 +40,7 @@ pub struct Recovered {
     pub end: LogEnd,
     /// The newest generation written.
     pub newest: u64,
-    /// The header of the current half, if only one copy of it is intact: both are written again before the log continues.
+    /// The header of the current half, if only one copy of it is intact: both are written again before the log gets records.
     pub lone_header: Option<Header>,
     /// An entry per slot, see [`Layout`].
     pub payload: Vec<u8>,

@@ -261,12 +261,27 @@ fn decisions_by_origin() {
             "a larger size under dirty data",
             "prwc face",
             |c| {
-                c.origin.bytes += 512;
+                c.origin.bytes += 1 << 20;
                 c.record(|r| r.dirty = true);
             },
             "warm",
         ),
-        ("a larger size", "sce prwc face", |c| c.origin.bytes += 512, "warm"),
+        ("a larger size", "sce prwc face", |c| c.origin.bytes += 1 << 20, "warm"),
+        (
+            "a larger size without a record",
+            "prwc face",
+            |c| {
+                c.origin.bytes += 1 << 20;
+                (c.own, c.naming, c.wishes.adopted) = (None, None, true);
+            },
+            "refused: cannot be used (the origin has another size: ",
+        ),
+        (
+            "a larger size that ends within a page",
+            "sce prwc face",
+            |c| c.origin.bytes += 512,
+            "cold: the origin has another size",
+        ),
         (
             "a larger size after one that ended within a page",
             "sce prwc face",

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use larder_io::Credentials;
 use larder_volume::peer::Peer;
 use larder_volume::{Volume, VolumeError};
 use rustix::net::{Shutdown, shutdown};
@@ -151,8 +152,8 @@ impl Shared {
     }
 
     fn receive(self: &Arc<Self>, stream: UnixStream) {
-        let Ok(whose) = rustix::net::sockopt::socket_peercred(&stream) else { return };
-        let peer = Peer::User(whose.uid.as_raw());
+        let Ok(user) = Credentials::user_of(&stream) else { return };
+        let peer = Peer::User(user);
         let title = &self.host.title;
         let warn = |what: &dyn std::fmt::Display| {
             self.host.lines.write(peer, true, format_args!("{title}: {what}"));

@@ -16,16 +16,17 @@ impl Life<'_> {
     /// The origin has more bytes from now on, if flash allows that.
     pub(super) fn grow(&mut self) {
         let (setup, most) = (self.setup, self.setup.shape.origin_bytes);
-        if self.origin_bytes == most || !setup.plan.grew(self.origin_bytes, most) {
+        if self.origin_bytes == most {
             return;
         }
         let bytes = match self.rng.random_range(0..3) {
-            0 => self.origin_bytes,
-            1 => most,
+            0 => most,
             _ => smaller(&setup.shape, &mut self.rng),
         };
-        self.seen.grown += u64::from(bytes > self.origin_bytes);
-        self.origin_bytes = bytes.max(self.origin_bytes);
+        if bytes > self.origin_bytes && setup.plan.serves(self.origin_bytes, bytes) {
+            self.seen.grown += 1;
+            self.origin_bytes = bytes;
+        }
     }
 
     /// What the engine serves in this life.
