@@ -6,6 +6,8 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 # The book, and the program that makes it, which scripts/deps installs.
 BOOK := $(or $(CARGO_TARGET_DIR),target)/book
 MDBOOK := $(or $(CARGO_TARGET_DIR),target)/tools/bin/mdbook
+# The packages, and the container image.
+PACKAGES := $(or $(CARGO_TARGET_DIR),target)/packages
 # What is installed; `make build` makes it.
 LARDER ?= $(RELEASE)/larder
 # Where `make demo` creates its files.
@@ -24,7 +26,8 @@ PG_DIRECTORIES = lib=$$($(PG_CONFIG) --pkglibdir) && share=$$($(PG_CONFIG) --sha
 SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
-	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean
+	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image \
+	deps-packages
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -37,6 +40,8 @@ help:
 	@echo "make fuzz    every fuzz target for SECONDS ($(SECONDS)) each; installs cargo-fuzz"
 	@echo "make build-postgres    the library for PostgreSQL; make install-postgres installs it for PG_CONFIG"
 	@echo "             ($(PG_CONFIG)); make uninstall-postgres removes it"
+	@echo "make packages    packages of Debian and an RPM, in $(PACKAGES); make test-packages installs and upgrades"
+	@echo "             them in bare roots, as root; make image makes a container image from a package"
 	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before; make uninstall removes them"
@@ -118,6 +123,16 @@ uninstall-postgres:
 	    "$(DESTDIR)$$share/extension/larder--1.1--1.2.sql" && \
 	    rm -rf "$(DESTDIR)$$share/larder"
 
+packages: deps-build deps-packages
+	scripts/packages --out $(PACKAGES)
+
+# Not part of `make test`: it downloads the roots, and takes about 10 minutes.
+test-packages: deps-build deps-packages
+	tests/packages $(ARGS)
+
+image: packages
+	scripts/image $(PACKAGES)
+
 demo: build deps-demo
 	$(RELEASE)/larder demo --dir $(DEMO)
 
@@ -172,6 +187,9 @@ deps-build:
 
 deps-test:
 	@scripts/deps test
+
+deps-packages:
+	@scripts/deps packages
 
 deps-demo:
 	@scripts/deps demo
