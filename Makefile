@@ -113,7 +113,8 @@ install-postgres:
 	    install -m 644 postgres/extension/larder.control postgres/extension/larder--*.sql \
 	        "$(DESTDIR)$$share/extension" && \
 	    install -d "$(DESTDIR)$$share/larder" && \
-	    install -m 644 dist/postgres/larder.collector.yml dist/postgres/grafana-dashboard.json "$(DESTDIR)$$share/larder"
+	    install -m 644 dist/postgres/larder.collector.yml dist/postgres/larder.queries.yml dist/postgres/grafana-dashboard.json \
+	        "$(DESTDIR)$$share/larder"
 
 # What install-postgres installs, with the same PG_CONFIG and DESTDIR.
 uninstall-postgres:
