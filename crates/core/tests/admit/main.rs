@@ -255,7 +255,7 @@ fn decisions_by_state_records() {
 }
 
 #[test]
-fn decisions_by_origin() {
+fn decisions_by_the_size_of_the_origin() {
     check(&[
         (
             "a larger size under dirty data",
@@ -303,6 +303,12 @@ fn decisions_by_origin() {
             },
             "refused: cannot be used (the origin has another size: ",
         ),
+    ]);
+}
+
+#[test]
+fn decisions_by_the_time_of_the_origin() {
+    check(&[
         (
             "another time",
             "sce prwc face",
