@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slots that a start does not use any more: recovered metadata without them (design rule 19).
 //!
-//! Both halves are written again ([`rewritten`]). So a crash in between leaves the metadata as it was, or without the slots; and if
+//! Both halves are written again (`start.rs`). So a crash in between leaves the metadata as it was, or without the slots; and if
 //! the newer payload rots, the older one gives the same.
 //!
 //! Why not drop records when the engine starts: as many as slots were given back may not fit into a log, and each write would have
