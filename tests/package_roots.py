@@ -203,8 +203,6 @@ class Booted(Bare):
 class Image:
     """A container of the image, whose storage is below PLACE."""
 
-    leader = "self"
-
     def __init__(self, archive, place):
         self.place, self.server = place, None
         self.storage = ["buildah", "--root", place / "storage", "--runroot", place / "run", "--storage-driver", "vfs"]
