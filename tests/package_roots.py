@@ -103,7 +103,7 @@ class Bare:
     kind = "without systemd"
 
     def __init__(self, root):
-        self.root, self.server, self.leader = root, None, "self"
+        self.root, self.server = root, None
         run(["mount", "-t", "proc", "proc", root / "proc"])
         run(["mount", "--bind", "/dev", root / "dev"])
 
@@ -187,17 +187,14 @@ class Booted(Bare):
     def start(self):
         return self.call("systemctl enable --now larder@try")
 
-    def main_pid(self, unit="larder@try"):
-        return int(self.call(f"systemctl show -P MainPID {unit}").stdout.strip() or 0)
-
     def pid(self):
-        return self.main_pid()
+        return int(self.call("systemctl show -P MainPID larder@try").stdout.strip() or 0)
+
+    def runs(self, pid):
+        return self.call(f"kill -0 {pid}").returncode == 0
 
     def stop(self):
         return self.call("systemctl stop larder@try && ! systemctl is-failed larder@try").returncode == 0
-
-    def clean(self):
-        self.call("rm -rf /var/lib/larder /run/larder")
 
 
 class Image:

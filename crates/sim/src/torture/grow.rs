@@ -6,24 +6,21 @@
 use larder_core::buf::SECTOR;
 use larder_core::shape::Shape;
 use larder_core::volumes::Volumes;
-use rand::RngExt;
 
-use super::grown::smaller;
+use super::grown::any_size;
 use super::life::Life;
 use super::setup::Setup;
 
 impl Life<'_> {
     /// The origin has more bytes from now on, if flash allows that.
     pub(super) fn grow(&mut self) {
-        let (setup, most) = (self.setup, self.setup.shape.origin_bytes);
-        if self.origin_bytes == most {
+        let Setup { shape, plan, .. } = self.setup;
+        if self.origin_bytes == shape.origin_bytes {
             return;
         }
-        let bytes = match self.rng.random_range(0..3) {
-            0 => most,
-            _ => smaller(&setup.shape, &mut self.rng),
-        };
-        if bytes > self.origin_bytes && setup.plan.serves(self.origin_bytes, bytes) {
+        let least = self.origin_bytes.div_ceil(shape.unit_bytes);
+        let bytes = any_size(least, shape, &mut self.rng);
+        if bytes > self.origin_bytes && plan.serves(self.origin_bytes, bytes) {
             self.seen.grown += 1;
             self.origin_bytes = bytes;
         }

@@ -48,11 +48,10 @@ pub(super) const GROWN_VERIFIED: Profile = Profile {
     ..RESIZED_VERIFIED
 };
 
-/// Bytes of the origin of this shape when it was smaller: mostly whole units, at least one for each shard.
-pub(super) fn smaller(shape: &Shape, rng: &mut Pcg64Mcg) -> u64 {
-    let Shape { origin_bytes, unit_bytes, .. } = *shape;
-    let (least, most) = (u64::from(shape.shards), origin_bytes / unit_bytes);
-    let whole = rng.random_range(least..=most.max(least)) * unit_bytes;
+/// Bytes of an origin of at least `least` units, and at most as large as this shape: mostly whole units.
+pub(super) fn any_size(least: u64, shape: &Shape, rng: &mut Pcg64Mcg) -> u64 {
+    let most = shape.origin_bytes / shape.unit_bytes;
+    let whole = rng.random_range(least.min(most)..=most) * shape.unit_bytes;
     let less = if rng.random_bool(0.2) { rng.random_range(0..8) * SECTOR as u64 } else { 0 };
-    (whole - less).min(origin_bytes)
+    whole - less
 }

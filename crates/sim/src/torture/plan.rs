@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::caches::Cache;
 use super::choices::any_limits;
-use super::grown::smaller;
+use super::grown::any_size;
 use super::load::steps;
 use super::mix::by_weight;
 use super::places::Sizes;
@@ -138,8 +138,9 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         64..256 => rng.random_range(3..8),
         _ => rng.random_range(2..5),
     };
-    // A volume that ends inside a unit and inside a page.
-    let origin_bytes = units * unit_bytes - rng.random_range(0..20) * SECTOR as u64 % unit_bytes;
+    // A volume that ends inside a unit and inside a page. One that grows does so between whole units.
+    let less = if row.grows { 0 } else { rng.random_range(0..20) * SECTOR as u64 % unit_bytes };
+    let origin_bytes = units * unit_bytes - less;
     let stripe = match row.stripes {
         [one] => *one,
         several => several[rng.random_range(0..several.len())],
@@ -148,7 +149,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let volumes = volumes(row, &shape, units, rng);
     let shape = Shape { origin_bytes: volumes.bytes(), ..shape };
     let first_bytes = match row.grows {
-        true => smaller(&shape, rng),
+        true => any_size(u64::from(shards), &shape, rng),
         false => shape.origin_bytes,
     };
     let units = first_bytes.div_ceil(unit_bytes);
