@@ -32,6 +32,8 @@ pub enum WriteArg {
     Bounded,
     /// Write pages to a log on flash, and to the origin when they are evicted (page logs)
     Full,
+    /// As full, and the origin receives them in the order of FLUSH and FUA: alone it is an older state of the volume
+    Ordered,
 }
 
 /// Which metadata survives a restart.
@@ -225,7 +227,7 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
         Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
         Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
         Some(WriteArg::WriteBack) => choices.write = WritePolicy::WriteBack,
-        Some(other @ (WriteArg::Bounded | WriteArg::Full)) => {
+        Some(other @ (WriteArg::Bounded | WriteArg::Full | WriteArg::Ordered)) => {
             bail!(BadSetting::of("write_policy", word(other), only));
         }
         None => {}
@@ -258,10 +260,12 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
 fn logged(choices: &mut Choices, name: &str, args: &ChoiceArgs) -> Result<()> {
     let policy = match args.write_policy {
         None | Some(WriteArg::Full) => LogPolicy::Full,
+        Some(WriteArg::Ordered) => LogPolicy::Ordered,
         Some(WriteArg::Bounded) => LogPolicy::Bounded,
         Some(WriteArg::Through) => LogPolicy::Through,
         Some(other) => {
-            let why = format!("accepted are full, bounded and through with --preset {name}");
+            let why =
+                format!("accepted are full, ordered, bounded and through with --preset {name}");
             bail!(BadSetting::of("write_policy", word(other), why));
         }
     };
@@ -330,6 +334,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         WritePolicy::Logged(LogPolicy::Through) => "through",
         WritePolicy::Logged(LogPolicy::Bounded) => "bounded",
         WritePolicy::Logged(LogPolicy::Full) => "full",
+        WritePolicy::Logged(LogPolicy::Ordered) => "ordered",
     };
     let mut decided = vec![
         ("unit", vec![format_size(choices.unit_bytes)]),

@@ -24,8 +24,21 @@ const fn mutant(name: &'static str, rule: &'static str, what: &'static str) -> M
 pub const APART: [&str; 4] = ["L10", "S5", "S6", "15"];
 
 mod list;
+mod page_logs;
 
-pub use self::list::MUTANTS;
+const ALL: [Mutant; list::MUTANTS.len() + page_logs::MUTANTS.len()] = {
+    let (first, last) = (list::MUTANTS, page_logs::MUTANTS);
+    let mut all = [first[0]; list::MUTANTS.len() + page_logs::MUTANTS.len()];
+    let mut n = 0;
+    while n < all.len() {
+        all[n] = if n < first.len() { first[n] } else { last[n - first.len()] };
+        n += 1;
+    }
+    all
+};
+
+/// Every mutant.
+pub const MUTANTS: &[Mutant] = &ALL;
 
 #[cfg(feature = "mutants")]
 mod active;

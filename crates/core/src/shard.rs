@@ -14,6 +14,7 @@ use crate::buf::Buf;
 pub use crate::cache::CacheStatus;
 pub use crate::cache::arrange::Arrangement;
 pub use crate::cache::detaching::Clear;
+use crate::cache::log::LogPlace;
 pub use crate::cache::scrub::Damaged;
 pub use crate::cache::units::warmth::Warmth;
 use crate::cache::watch;
@@ -24,7 +25,7 @@ use crate::event::Event;
 use crate::exec::{DevId, Io, IoId, Nanos};
 use crate::format::FlashPlan;
 use crate::journal::recover::Recovered;
-use crate::pagelog::Geometry;
+use crate::pagelog::{Geometry, Seat};
 use crate::population::demand::Population;
 use crate::population::{exchange, workers};
 use crate::range_rules::RangeRules;
@@ -210,8 +211,13 @@ impl Shard {
     /// Requests wait for [`all_logs_open`](Self::all_logs_open).
     ///
     /// `ignored`: the pages that the last [`Event::LogIgnores`] of this log named, in order.
-    pub fn attach_log(&self, dev: DevId, place: Geometry, ignored: Vec<Range<u64>>) {
-        self.current.attach_log(dev, place, ignored);
+    pub fn attach_log(
+        &self,
+        dev: DevId,
+        (place, seat): (Geometry, Seat),
+        ignored: Vec<Range<u64>>,
+    ) {
+        self.current.attach_log(dev, LogPlace { place, ignored, seat });
     }
 
     /// The pages of [`Event::LogIgnores`] are recorded durably, or could not be.

@@ -15,7 +15,7 @@ use larder_core::config::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::exec::SECOND;
 use larder_core::format::Keeps;
 use larder_core::format::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Section, SectionKind};
-use larder_core::pagelog::{Geometry, Inspection, LogPolicy, LogSettings};
+use larder_core::pagelog::{Geometry, Inspection, LogPolicy, LogSettings, Seat};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 use larder_testkit::memory::{FLASH, Memory};
@@ -128,7 +128,7 @@ fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
     let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
     let shape = Shape::new(origin_bytes, unit_bytes, 1);
     let mut memory = Memory::new(shape, choices, vec![0x11; origin_bytes as usize], flash);
-    memory.shard.attach_log(FLASH, log, Vec::new());
+    memory.shard.attach_log(FLASH, (log, Seat::alone()), Vec::new());
     memory.shard.all_logs_open();
     memory.pass(SECOND);
     steps(&mut memory);

@@ -4,7 +4,7 @@
 use larder_core::buf::PAGE;
 use larder_core::config::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::exec::SECOND;
-use larder_core::pagelog::{Geometry, LogPolicy};
+use larder_core::pagelog::{Geometry, LogPolicy, Seat};
 use larder_core::request::{Kind, MAX_PIECE_BYTES};
 use larder_core::shape::Shape;
 use larder_testkit::memory::{FLASH, Memory};
@@ -29,7 +29,7 @@ fn volume() -> (Choices, Shape, Geometry) {
 fn start(flash: Vec<u8>) -> Memory {
     let (choices, shape, log) = volume();
     let mut memory = Memory::new(shape, choices, vec![0x11; ORIGIN_BYTES as usize], flash);
-    memory.shard.attach_log(FLASH, log, Vec::new());
+    memory.shard.attach_log(FLASH, (log, Seat::alone()), Vec::new());
     memory.shard.all_logs_open();
     memory.pass(SECOND);
     memory

@@ -8,7 +8,7 @@ use std::ops::Range;
 use larder_core::config::{AdmissionChoice, preset};
 use larder_core::exec::SECOND;
 use larder_core::format::{Frame, UnitsPlan};
-use larder_core::pagelog::Geometry;
+use larder_core::pagelog::{Geometry, Seat};
 use larder_core::policy::admission::Schedule;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
@@ -66,7 +66,7 @@ fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
         for (at, bytes) in log.blank() {
             memory.flash[at as usize..][..bytes.len()].copy_from_slice(&bytes);
         }
-        memory.shard.attach_log(FLASH, log, Vec::new());
+        memory.shard.attach_log(FLASH, (log, Seat::alone()), Vec::new());
         memory.shard.all_logs_open();
         memory.pass(SECOND);
     } else {

@@ -126,6 +126,8 @@ struct Sector {
     before: Option<(Nanos, Nanos)>,
     /// When the latest write began that was answered under FUA.
     fua: Option<Nanos>,
+    /// All that were answered under FUA.
+    fuas: Vec<Span>,
 }
 
 /// The judge of one volume's history, see the module.
@@ -135,6 +137,8 @@ pub struct Oracle {
     index: Vec<u32>,
     sectors: Vec<Sector>,
     next: WriteId,
+    /// Flushes that were answered.
+    flushes: Vec<Span>,
 }
 
 fn sectors(offset: u64, len: u64) -> std::ops::Range<u64> {
@@ -205,9 +209,10 @@ impl Oracle {
     pub fn answered_fua(&mut self, id: WriteId, offset: u64, len: u64) {
         for sector in sectors(offset, len) {
             let sector = self.entry(sector);
-            let zero = || sector.zeroes.iter().find(|(i, _)| *i == id).map(|(_, span)| span.start);
-            let start = sector.write(id).map(|w| w.span.start).or_else(zero);
-            sector.fua = sector.fua.max(start);
+            let zero = || sector.zeroes.iter().find(|(i, _)| *i == id).map(|(_, span)| *span);
+            let span = sector.write(id).map(|w| w.span).or_else(zero);
+            sector.fua = sector.fua.max(span.map(|span| span.start));
+            sector.fuas.extend(span);
         }
     }
 
@@ -294,22 +299,58 @@ impl Oracle {
     pub fn durable_fua(&self, number: u64, seen: Value) -> Result<(), Wrong> {
         let Some(sector) = self.get(number) else { return Ok(()) };
         let Some(fua) = sector.fua else { return Ok(()) };
-        let ended = match seen {
-            Value::Of(0) => Some(0),
-            Value::Of(id) => sector.write(id).map(|w| w.span.end),
-            Value::Zero => sector.zeroes.iter().map(|(_, span)| span.end).max(),
-        };
-        if ended.is_some_and(|ended| ended < fua) {
+        if sector.ended(seen).is_some_and(|ended| ended < fua) {
             let what = format!("it durably holds {seen:?}, older than an answered FUA write");
             return Err(Wrong { sector: number, what });
         }
         Ok(())
     }
 
+    /// A flush was answered.
+    pub fn flushed(&mut self, start: Nanos, end: Nanos) {
+        self.flushes.push(Span { start, end });
+    }
+
+    /// Whether a device that holds these values is a state of the volume that a power loss may leave: if it has a write, it also
+    /// has what a flush or FUA made durable before that write began. Returns false if it has no write of this history.
+    ///
+    /// # Errors
+    /// A sector that is too old.
+    pub fn in_order(&self, found: &[(u64, Value)]) -> Result<bool, Wrong> {
+        let began = |(number, value): &(u64, Value)| match *value {
+            Value::Of(id) => Some(self.get(*number)?.write(id)?.span.start),
+            Value::Zero => None,
+        };
+        let newest = found.iter().filter_map(began).filter(|start| *start > Self::PAST).max();
+        let Some(newest) = newest else { return Ok(false) };
+        let before = |span: &&Span| span.end < newest;
+        let flushes = self.flushes.iter().filter(before).map(|flush| flush.start);
+        // What was found after the last crash was durable.
+        let durable = flushes.fold(Self::PAST + 1, Nanos::max);
+        for &(number, value) in found {
+            self.durable(number, value, durable)?;
+            let Some(sector) = self.get(number) else { continue };
+            let fua = sector.fuas.iter().filter(before).map(|span| span.start).max();
+            if fua.is_some_and(|fua| sector.ended(value).is_some_and(|ended| ended < fua)) {
+                let what = format!("it holds {value:?}, older than a FUA write before others");
+                return Err(Wrong { sector: number, what });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a sector may be zero by a zeroing of this history.
+    #[must_use]
+    pub fn zeroes(&self, number: u64) -> bool {
+        let later = |(_, span): &(WriteId, Span)| span.start > Self::PAST;
+        self.get(number).is_some_and(|sector| sector.zeroes.iter().any(later))
+    }
+
     /// The world continues after a crash in which these sectors were found to hold these values:
     /// these become their only past, at times up to [`Oracle::PAST`].
     pub fn restart(&mut self, found: &[(u64, Value)]) {
         self.sectors.clear();
+        self.flushes.clear();
         self.index.fill(0);
         for (number, value) in found {
             let sector = self.entry(*number);
@@ -342,6 +383,15 @@ impl Sector {
     fn write_mut(&mut self, id: WriteId) -> Option<&mut Write> {
         let place = self.writes.binary_search_by_key(&id, |w| w.id).ok()?;
         self.writes.get_mut(place)
+    }
+
+    /// When the write or zeroing ended that put this value; `None` if it is of an earlier history.
+    fn ended(&self, seen: Value) -> Option<Nanos> {
+        match seen {
+            Value::Of(0) => Some(0),
+            Value::Of(id) => self.write(id).map(|w| w.span.end),
+            Value::Zero => self.zeroes.iter().map(|(_, span)| span.end).max(),
+        }
     }
 
     /// Whether something that must have come after `early` had ended before `read` began.

@@ -16,6 +16,7 @@ use larder_core::event::Event;
 use larder_core::exec::{DevId, Nanos};
 use larder_core::format::{Frame, LogsPlan, UnitsPlan};
 use larder_core::journal::recover::Recovered;
+use larder_core::pagelog::{Epochs, Seat};
 use larder_core::request::{Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -180,8 +181,10 @@ impl World {
         let dev = DevId(self.devices.len() as u32 - 1);
         self.logs_opening = self.shards.len();
         self.logs_wait = ignored.iter().any(|pages| !pages.is_empty());
-        for (number, (shard, place)) in self.shards.iter().zip(plan.each(volume)).enumerate() {
-            shard.attach_log(dev, place, ignored.get(number).cloned().unwrap_or_default());
+        let epochs = Epochs::of(self.shards.len() as u32);
+        for (number, (shard, place)) in (0..).zip(self.shards.iter().zip(plan.each(volume))) {
+            let ignored = ignored.get(number as usize).cloned().unwrap_or_default();
+            shard.attach_log(dev, (place, Seat::new(&epochs, number)), ignored);
         }
     }
 

@@ -16,6 +16,7 @@ use larder_core::format::{
     Warm, WhyCold, admit,
 };
 use larder_core::journal::recover::Recovered;
+use larder_core::pagelog::{Epochs, Seat};
 use larder_core::request::Errno;
 use larder_core::shard::Clear;
 use larder_core::volumes::VolumeSet;
@@ -147,10 +148,12 @@ impl Cache {
     ) -> Result<(), VolumeError> {
         let (device, name) = (device.clone(), device.name().to_owned());
         let ignored = self.ignored()?;
+        let epochs = Epochs::of(logs.shape.shards);
         self.ask(move |worker| {
             let place = logs.geometry(volume, worker.index());
+            let seat = Seat::new(&epochs, worker.index());
             let ignored = ignored.get(worker.index() as usize).cloned().unwrap_or_default();
-            worker.attach_log(dev, (place, ignored), device.clone());
+            worker.attach_log(dev, ((place, seat), ignored), device.clone());
         })?;
         // No time limit: reading a large log takes as long as the device takes.
         while lock(&self.state).logs_opening(dev) > 0 {

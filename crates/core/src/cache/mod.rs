@@ -35,12 +35,11 @@ pub(crate) mod watch;
 pub use self::status::CacheStatus;
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use self::detaching::Detaching;
 use self::in_flight::Turn;
-use self::log::{LogState, OpenLog, Opened, Opening};
+use self::log::{LogPlace, LogState, OpenLog, Opened, Opening};
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
 use self::units::syncer;
@@ -56,7 +55,6 @@ use crate::format::FlashPlan;
 use crate::journal::Journal;
 use crate::journal::recover::Recovered;
 use crate::mutant;
-use crate::pagelog::Geometry;
 use crate::request::{Errno, Request};
 use crate::runs::Tag;
 use crate::volumes::VolumeSet;
@@ -277,7 +275,7 @@ impl Current {
     }
 
     /// Starts to cache in a page log on a flash device. Requests wait until it is open.
-    pub(crate) fn attach_log(&self, dev: DevId, place: Geometry, ignored: Vec<Range<u64>>) {
+    pub(crate) fn attach_log(&self, dev: DevId, place: LogPlace) {
         self.detach();
         let (KindSpec::Log(spec), Some(me)) = (&self.kind, self.me.upgrade()) else { return };
         self.detaching.stopped.set(false);
@@ -287,7 +285,7 @@ impl Current {
         let flash = Rc::new(flash.patient(log::patience(spec.contents, limits)));
         let opening = Opening::new(flash.device());
         self.cache.replace(Cache::Log(LogState::Opening(Rc::clone(&opening))));
-        self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), (place, ignored)));
+        self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), place));
     }
 
     async fn open_log(
@@ -295,7 +293,7 @@ impl Current {
         opening: Rc<Opening>,
         flash: Rc<Flash>,
         spec: LogSpec,
-        place: (Geometry, Vec<Range<u64>>),
+        place: LogPlace,
     ) {
         // Earlier changes of the origin do not hold their pages in this log: one that ends after a newer write in the log
         // would undo that write on the origin.

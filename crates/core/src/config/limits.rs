@@ -34,6 +34,8 @@ pub struct Limits {
     pub flash_write_budget: u64,
     /// The time of day at moment 0 of the engine's clock, for updates at times of day.
     pub time_of_day: Nanos,
+    /// Under the write policy `ordered`: how long a change may wait for the origin while others are accepted.
+    pub ordered_lag: Nanos,
     /// Interval at which changes of units are logged if metadata is durable. A crash loses the changes of one interval.
     pub checkpoint: Nanos,
 }
@@ -54,6 +56,7 @@ impl Default for Limits {
             verify_bytes: 64 << 20,
             flash_write_budget: 0,
             time_of_day: 0,
+            ordered_lag: 30 * SECOND,
             checkpoint: SECOND,
         }
     }

@@ -199,7 +199,7 @@ fn log(choices: &Choices, policy: LogPolicy) -> Result<LogSpec, Rejected> {
     }
     let contents = match policy {
         LogPolicy::Through => Contents::Copies,
-        LogPolicy::Bounded | LogPolicy::Full => Contents::Dirty,
+        LogPolicy::Bounded | LogPolicy::Full | LogPolicy::Ordered => Contents::Dirty,
     };
     let settings_of_log = LogSettings { policy, second_chance };
     Ok(LogSpec { settings: settings_of_log, contents, admits_reads: settings.reads })

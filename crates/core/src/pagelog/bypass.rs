@@ -34,9 +34,10 @@ use crate::request::Errno;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Whether changes go past the log, because its flash fails. Not if the seal of a stop could not be removed: the next
-    /// start would use what it seals.
+    /// start would use what it seals. Not under `Ordered`: the origin would have them before older ones.
     pub fn is_bypassed(&self) -> bool {
-        self.failed().is_some() && !self.has_ended() && self.words.get(Mark::Sealed) == 0
+        let passes = !self.settings.policy.is_ordered();
+        passes && self.failed().is_some() && !self.has_ended() && self.words.get(Mark::Sealed) == 0
     }
 
     /// Writes the dirty versions of held pages to the origin (step 1).
@@ -211,7 +212,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return Err(Errno::ENOSPC);
         }
         (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
-        let _ = self.words.rebuild(next..next);
+        self.words.rebuild(next..next);
         (0..BUFFERS).for_each(|buffer| self.words.free_buffer(buffer));
         self.words.set(Mark::Closed, get(Mark::Opened));
         for (page, position) in lost.iter().zip(self.positions(next)) {
@@ -221,7 +222,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         self.words.add(Mark::Turn, 1);
         self.words.add(Mark::Generation, 1);
-        for mark in [Mark::Tail, Mark::Evicted, Mark::Durable, Mark::Drained, Mark::Begin] {
+        for mark in
+            [Mark::Tail, Mark::Evicted, Mark::Durable, Mark::Drained, Mark::Replayed, Mark::Begin]
+        {
             self.words.set(mark, next);
         }
         for mark in [Mark::Head, Mark::Last, Mark::Written] {

@@ -129,16 +129,9 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     /// Rebuilds the chains from the slots at `positions`, in this order: of two versions the later is valid, and a tombstone
-    /// ends earlier versions. Returns the pages of tombstones.
-    pub fn rebuild(&self, positions: Range<u64>) -> Ended {
-        let mut ended = Ended::default();
-        for position in positions.clone().rev() {
-            let slot = self.slot_of(position);
-            if kind_of(self.slot(slot)) == Kind::Tombstone {
-                let first = page_of(self.slot(slot));
-                ended.add_older(first..first + u64::from(self.crc(slot)), position);
-            }
-        }
+    /// ends earlier versions.
+    pub fn rebuild(&self, positions: Range<u64>) {
+        let ended = self.ended(positions.clone());
         (0..self.blocks).for_each(|chain| self.set_chain(chain, 0));
         self.set(Mark::Valid, 0);
         self.set(Mark::Dirty, 0);
@@ -148,6 +141,18 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             start = together.end;
             self.touch(together.clone());
             together.for_each(|position| self.replay(position, &ended));
+        }
+    }
+
+    /// The pages of tombstones at these positions.
+    pub fn ended(&self, positions: Range<u64>) -> Ended {
+        let mut ended = Ended::default();
+        for position in positions.rev() {
+            let slot = self.slot_of(position);
+            if kind_of(self.slot(slot)) == Kind::Tombstone {
+                let first = page_of(self.slot(slot));
+                ended.add_older(first..first + u64::from(self.crc(slot)), position);
+            }
         }
         ended
     }

@@ -73,6 +73,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             start: words.batch(buffer, BatchMark::Start),
             tail: words.batch(buffer, BatchMark::Tail),
             durable: words.get(Mark::Durable),
+            epoch: words.epoch(&self.log, buffer),
             entries: pages.clone().map(entry).collect(),
         };
         Some((buffer, header, (pages.end - pages.start) as usize))
@@ -286,6 +287,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 // Another header may have included more segments meanwhile.
                 segments: segments.max(get(Mark::Segments)),
                 sealed,
+                replayed: self.replayed_mark(),
             }
         };
         let place = if mutant::is_active("page-log-one-header") { 0 } else { header.number };

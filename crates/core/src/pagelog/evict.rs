@@ -42,9 +42,9 @@ struct Group {
 /// Pages of a group, read together.
 #[derive(Default)]
 pub(super) struct ReadSpan {
-    first: u64,
-    page_bytes: usize,
-    bytes: Option<Buf>,
+    pub first: u64,
+    pub page_bytes: usize,
+    pub bytes: Option<Buf>,
 }
 
 impl ReadSpan {
@@ -59,9 +59,9 @@ impl ReadSpan {
 /// The place of a slot's page at the time of the lock: the slot may hold another page before it is read.
 pub(super) struct Place {
     pub position: u64,
-    crc: u32,
+    pub crc: u32,
     /// Its bytes, if they are in memory.
-    staged: Option<Buf>,
+    pub staged: Option<Buf>,
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
@@ -208,7 +208,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     fn take_group(&self, start: u64) -> Option<Group> {
         let _guard = self.lock();
         let words = &self.words;
-        let limit = words.get(Mark::Written);
+        let limit = self.evictable();
         let mut group = Group { end: start, ..Group::default() };
         let (mut pages, mut last) = (0, Kind::Header);
         let blocks = u64::from(self.log.blocks);

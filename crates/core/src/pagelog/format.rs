@@ -5,7 +5,7 @@
 //! Invariant: only bytes that the same volume encoded for the same place decode; others give `None`.
 
 use super::geometry::{ENTRIES_AT, ENTRY_BYTES, Geometry};
-use super::words::POSITIONS_MOST;
+use super::words::{PAGES_MOST, POSITIONS_MOST};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 
@@ -14,6 +14,8 @@ const BATCH_MAGIC: u64 = u64::from_le_bytes(*b"LARDLOGB");
 const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"LARDLOGS");
 /// First byte of the checksum in each of them.
 const CRC_AT: usize = 60;
+/// First byte of the epoch in a batch header, behind the most entries that it can have.
+const EPOCH_AT: usize = PAGE - 8;
 
 /// The entry of a block: the first word of its slot, without flags that are not durable, and its checksum.
 pub type Entry = (u64, u32);
@@ -33,6 +35,8 @@ pub struct Header {
     pub segments: u64,
     /// Set if the log was stopped.
     pub sealed: Option<Seal>,
+    /// The origin durably has every change before this position; set under policy `Ordered` only.
+    pub replayed: Option<u64>,
 }
 
 /// The seal of a log that was stopped.
@@ -54,6 +58,8 @@ pub struct BatchHeader {
     pub tail: u64,
     /// Positions before were durable when it was written.
     pub durable: u64,
+    /// The epoch of its pages; 0 unless the policy is `Ordered`.
+    pub epoch: u64,
     /// One entry a page.
     pub entries: Vec<Entry>,
 }
@@ -115,7 +121,8 @@ impl Header {
             &[HEADER_MAGIC, log.identity(), number, generation, begin, tail, segments],
         );
         // After the checksum, whose word has no room for it.
-        put_words(&mut buf[ENTRIES_AT..], &[sealed, stamp]);
+        let replayed = self.replayed.map_or(0, |position| position + 1);
+        put_words(&mut buf[ENTRIES_AT..], &[sealed, stamp, replayed]);
         seal(&mut buf);
         buf
     }
@@ -134,6 +141,7 @@ impl Header {
             sealed: word(buf, ENTRIES_AT / 8)
                 .checked_sub(1)
                 .map(|head| Seal { head, stamp: word(buf, ENTRIES_AT / 8 + 1) }),
+            replayed: word(buf, ENTRIES_AT / 8 + 2).checked_sub(1),
         };
         let Self { number, generation, begin, tail, segments, .. } = header;
         let possible = [number, generation, begin, tail, segments].into_iter().all(is_possible);
@@ -142,6 +150,7 @@ impl Header {
         };
         let sound = possible
             && segments.is_multiple_of(log.segment())
+            && header.replayed.is_none_or(is_possible)
             && header.sealed.is_none_or(|seal| sealed(seal.head));
         sound.then_some(header)
     }
@@ -152,12 +161,13 @@ impl BatchHeader {
     pub fn encode(&self, log: &Geometry) -> Buf {
         let mut buf = Buf::zeroed(log.page() as usize);
         let count = self.entries.len() as u64;
-        let Self { generation, start, tail, durable, .. } = *self;
+        let Self { generation, start, tail, durable, epoch, .. } = *self;
         put_words(
             &mut buf,
             &[BATCH_MAGIC, log.identity(), generation, start, tail, durable, count],
         );
         put_entries(&mut buf, self.entries.iter().copied());
+        put_words(&mut buf[EPOCH_AT..], &[epoch]);
         seal(&mut buf);
         buf
     }
@@ -169,8 +179,11 @@ impl BatchHeader {
         let count = word(buf, 6);
         let entries = entries(buf, usize::try_from(count).ok()?)?;
         let [generation, start, tail, durable] = [2, 3, 4, 5].map(|i| word(buf, i));
-        let sound = [generation, start, durable].into_iter().all(is_possible) && tail <= start;
-        sound.then_some(Self { generation, start, tail, durable, entries })
+        let epoch = word(buf, EPOCH_AT / 8);
+        let sound = [generation, start, durable].into_iter().all(is_possible)
+            && tail <= start
+            && epoch < PAGES_MOST;
+        sound.then_some(Self { generation, start, tail, durable, epoch, entries })
     }
 }
 
@@ -215,12 +228,14 @@ mod tests {
             tail: 50,
             segments: 512,
             sealed: Some(Seal { head: 700, stamp: 5 }),
+            replayed: Some(620),
         };
         let batch = BatchHeader {
             generation: 3,
             start: 640,
             tail: 5,
             durable: 600,
+            epoch: 12,
             entries: vec![(1 << 40, 2), (3, u32::MAX)],
         };
         let list: Vec<Entry> = (0..LOG.segment()).map(|i| (i * 3, i as u32)).collect();

@@ -78,8 +78,15 @@ impl Flash {
     }
 }
 
-const EMPTY: Header =
-    Header { number: 0, generation: 0, begin: 0, tail: 0, segments: 0, sealed: None };
+const EMPTY: Header = Header {
+    number: 0,
+    generation: 0,
+    begin: 0,
+    tail: 0,
+    segments: 0,
+    sealed: None,
+    replayed: None,
+};
 
 #[test]
 fn a_tombstone_of_more_pages_than_the_origin_has_is_damage() {
@@ -134,6 +141,7 @@ fn a_batch_with_positions_that_contradict_each_other_is_refused() {
         start: 0,
         tail: 0,
         durable: 0,
+        epoch: 0,
         entries: vec![(slot_word(Kind::Lost, 3, 0), 0)],
     };
     let found = |batch: &BatchHeader, at| Flash::new(header).batch(batch, at).found(PAGES);
@@ -159,7 +167,7 @@ fn chains_that_join_each_other_cost_no_more_than_one() {
     // Each batch with an entry joins the chain of those without.
     for start in 0..8 * segment - 4 {
         let entries = if start % 2 == 0 { vec![] } else { vec![(slot_word(Kind::Lost, 3, 0), 0)] };
-        let batch = BatchHeader { generation: 1, start, tail: 0, durable: 0, entries };
+        let batch = BatchHeader { generation: 1, start, tail: 0, durable: 0, epoch: 0, entries };
         flash.parts.push((flash.log.block(start), batch.encode(&flash.log)));
     }
     assert!(matches!(flash.found(PAGES), Err(OpenError::Missing { .. })));

@@ -20,6 +20,7 @@
 //! | changes past a log whose flash fails; its return | `bypass.rs` |
 //! | eviction at the tail | `evict.rs` |
 //! | dirty pages written to the origin | `origin.rs` |
+//! | changes replayed to the origin in their order | `replay.rs`, `epochs.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
 //! | reading a log without a change | `inspect.rs` |
 //! | state, failure; errors | `status.rs`, `error.rs` |
@@ -47,6 +48,7 @@ mod bypass;
 mod directory;
 mod durable;
 mod ended;
+mod epochs;
 mod error;
 mod evict;
 mod format;
@@ -62,6 +64,7 @@ mod paths;
 mod policy;
 mod queue;
 mod recover;
+mod replay;
 mod status;
 mod verify;
 mod words;
@@ -75,6 +78,7 @@ mod several;
 #[cfg(test)]
 mod tests;
 
+pub use self::epochs::{Epochs, Seat};
 pub use self::error::{OpenError, ReleaseError};
 pub use self::geometry::{
     BATCH_HEADERS, BATCH_PAGES, BATCH_PAGES_MOST, Geometry, PAGE_BYTES_MOST, SEGMENT_MOST,

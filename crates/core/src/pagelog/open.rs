@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Format, start and stop of a log.
 //!
-//! A start recovers the log (`recover.rs`), makes the pages of tombstones zero on the origin, and writes a log header of a
+//! A start recovers the log (`recover.rs`), makes the pages of tombstones zero on the origin or records that they are, and writes a log header of a
 //! new generation to both places before anything else, so that no batch header of an earlier start is valid at the positions
 //! that it writes. A stop seals the log: the log header contains the head.
 
@@ -31,6 +31,7 @@ impl Geometry {
             tail: 0,
             segments: 0,
             sealed: Some(Seal { head: 0, stamp: 0 }),
+            replayed: None,
         };
         [0, 1].map(|n| (self.header(n), header(n).encode(self)))
     }
@@ -78,18 +79,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     async fn begin(&self, found: &Found) -> Result<(), OpenError> {
-        for pages in &found.redo {
-            self.host.zero_origin(pages.clone()).await.map_err(OpenError::Origin)?;
-        }
-        if !found.redo.is_empty() {
-            self.host.flush_origin().await.map_err(OpenError::Origin)?;
-        }
+        self.redo(found).await.map_err(OpenError::Origin)?;
         self.take_over(found).await.map_err(OpenError::Origin)?;
         if !self.host.ignores().is_empty() {
             // What recovery ignored must not be found again.
             let lost = self.drain_or_lose().await.map_err(OpenError::Origin)?;
             let header = self.words.get(Mark::Headers);
             let begun = self.begin_again(&lost).await;
+            self.resume_replay();
             return begun
                 .map_err(|errno| OpenError::Header { offset: self.log.header(header), errno });
         }
@@ -103,6 +100,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 .await
                 .map_err(|errno| OpenError::Header { offset: self.log.header(header), errno })?;
         }
+        self.resume_replay();
         Ok(())
     }
 
@@ -123,6 +121,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             (Mark::DurableTail, durable_tail),
             (Mark::Segments, segments),
             (Mark::Drained, found.tail),
+            (Mark::Replayed, found.header.replayed.unwrap_or(0).clamp(found.tail, found.head)),
             (Mark::Generation, found.header.generation + 1),
             (Mark::Begin, found.head),
             (Mark::Headers, found.header.number + 1),

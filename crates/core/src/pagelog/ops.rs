@@ -2,7 +2,7 @@
 //! The operations that depend on the write policy: a start, a change, a burial, a FLUSH, a stop. Callers use these instead
 //! of the policy.
 //!
-//! | | `through` | `bounded` | `full` |
+//! | | `through` | `bounded` | `full`, `ordered` |
 //! | --- | --- | --- | --- |
 //! | a start after a crash | is cold | is cold | replays the log |
 //! | a start after a stop | is warm | drains the log, is warm | is warm |
@@ -12,6 +12,10 @@
 //! | a clean page that cannot be read | is dropped | is dropped | stays: a crash would bring it back |
 //! | a FLUSH | flushes the origin | drains the log | settles the log; flushes the origin for changes past the log |
 //! | a stop | seals | drains, seals | seals |
+//!
+//! `ordered` is `full` in these and differs in what the origin receives (`replay.rs`): only epochs, in their order. So a FLUSH
+//! and a durable change end an epoch; a tombstone changes the origin when it is replayed, not with the burial; pages are evicted
+//! once they are replayed; nothing goes past a log whose flash fails.
 //!
 //! Why [`PageLog::plan_change`] does not drop the pages itself: processes that share a log hold a page before they drop
 //! it, and must not hold it before they put it (`held.rs`).
@@ -58,7 +62,7 @@ impl LogPolicy {
         }
         match self {
             Self::Through | Self::Bounded => Ok(reader.cold(header)),
-            Self::Full => reader.replay(header).await,
+            Self::Full | Self::Ordered => reader.replay(header).await,
         }
     }
 }
@@ -68,8 +72,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) async fn take_over(&self, found: &Found) -> Result<(), Errno> {
         match self.settings.policy {
             LogPolicy::Bounded if found.head > found.tail => self.drain().await,
-            LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => Ok(()),
+            LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full | LogPolicy::Ordered => {
+                Ok(())
+            }
         }
+    }
+
+    /// A start, before the log is open: the pages of tombstones become zero.
+    pub(super) async fn redo(&self, found: &Found) -> Result<(), Errno> {
+        if self.settings.policy.is_ordered() {
+            found.redo.iter().for_each(|pages| self.host.buried(pages.clone(), found.head));
+            // What was written past the log before: a page that is read from the origin, and then clean in the log, is durable.
+            return self.host.flush_origin().await;
+        }
+        for pages in &found.redo {
+            self.host.zero_origin(pages.clone()).await?;
+        }
+        if found.redo.is_empty() { Ok(()) } else { self.host.flush_origin().await }
     }
 
     /// Decides where a change goes. A `durable` one survives a crash once it is answered.
@@ -78,8 +97,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             (LogPolicy::Through, _) => Change::PastLog,
             _ if self.is_bypassed() => Change::Bypass,
             (LogPolicy::Bounded, true) => Change::AbsorbAndWrite,
-            (LogPolicy::Full, true) => Change::AbsorbAndSettle,
-            (LogPolicy::Bounded | LogPolicy::Full, false) => Change::Absorb,
+            (LogPolicy::Full | LogPolicy::Ordered, true) => Change::AbsorbAndSettle,
+            (LogPolicy::Bounded | LogPolicy::Full | LogPolicy::Ordered, false) => Change::Absorb,
         }
     }
 
@@ -93,6 +112,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.bury_all([pages]).await
     }
 
+    /// Makes pages zero in a log that the origin is behind ([`may_write_early`](Self::may_write_early)): puts a tombstone, which
+    /// reads as zero until it is replayed. It survives a crash as a write does, and at once if it is `durable`.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn bury_in_order(&self, pages: Range<u64>, durable: bool) -> Result<(), Errno> {
+        let losses = self.losses();
+        let position = self.append(&self.tombstone(&pages)).await?.ok_or(Errno::EIO)?;
+        if durable { self.settle_change(position, losses).await } else { Ok(()) }
+    }
+
     /// As [`bury`](Self::bury), for several ranges that become durable together.
     ///
     /// # Errors
@@ -104,10 +134,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut last = None;
         for pages in ranges {
             match self.settings.policy {
-                LogPolicy::Full if !mutant::is_active("page-log-no-tombstone") => {
+                LogPolicy::Full | LogPolicy::Ordered
+                    if !mutant::is_active("page-log-no-tombstone") =>
+                {
                     last = self.entomb(&pages).await?.or(last);
                 }
-                LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => {
+                LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full | LogPolicy::Ordered => {
                     self.drop_pages(pages).await?;
                 }
             }
@@ -128,7 +160,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             LogPolicy::Through | LogPolicy::Bounded => {
                 self.drop_pages(pages).await.map(|()| Burial::Unrecorded)
             }
-            LogPolicy::Full => self.entomb_at_once(pages).await,
+            LogPolicy::Full | LogPolicy::Ordered => self.entomb_at_once(pages).await,
         }
     }
 
@@ -142,7 +174,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.unseal().await?;
         match self.settings.policy {
             LogPolicy::Through | LogPolicy::Bounded => Ok(!self.has(page)),
-            LogPolicy::Full => self.entomb_absent(page).await,
+            LogPolicy::Full | LogPolicy::Ordered => self.entomb_absent(page).await,
         }
     }
 
@@ -150,15 +182,48 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) fn drop_unreadable(&self, slot: u32) {
         match self.settings.policy {
             LogPolicy::Through | LogPolicy::Bounded => self.words.drop_valid(slot),
-            LogPolicy::Full => {}
+            LogPolicy::Full | LogPolicy::Ordered => {}
         }
+    }
+
+    /// The first position that must not be evicted. The caller holds the lock.
+    pub(super) fn evictable(&self) -> u64 {
+        let written = self.words.get(Mark::Written);
+        match self.settings.policy {
+            LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => written,
+            LogPolicy::Ordered if mutant::is_active("ordered-evicts") => written,
+            LogPolicy::Ordered => written.min(self.words.get(Mark::Replayed)),
+        }
+    }
+
+    /// What a log header records of the replay. The caller holds the lock.
+    pub(super) fn replayed_mark(&self) -> Option<u64> {
+        self.settings.policy.is_ordered().then(|| self.words.get(Mark::Replayed))
+    }
+
+    /// Writes all dirty pages to the origin, and flushes it, whatever an earlier call achieved.
+    ///
+    /// # Errors
+    /// If a page is lost, or a device fails.
+    pub async fn empty(&self) -> Result<(), Errno> {
+        match self.settings.policy {
+            LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => {
+                self.drain_from_tail().await
+            }
+            LogPolicy::Ordered => self.replay_all().await,
+        }
+    }
+
+    /// Whether a change may be written to the origin although the log has older ones.
+    pub fn may_write_early(&self) -> bool {
+        !self.settings.policy.is_ordered()
     }
 
     /// The first position that a crash loses. The caller holds the lock.
     pub(super) fn first_volatile(&self) -> u64 {
         let tail = self.words.get(Mark::Tail);
         match self.settings.policy {
-            LogPolicy::Full => self.words.get(Mark::Durable).max(tail),
+            LogPolicy::Full | LogPolicy::Ordered => self.words.get(Mark::Durable).max(tail),
             LogPolicy::Through | LogPolicy::Bounded => tail,
         }
     }
@@ -180,6 +245,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 past.await?;
                 self.flush_all().await
             }
+            LogPolicy::Ordered => {
+                past.await?;
+                self.host.flush_ends_epoch();
+                self.flush_all().await
+            }
         }
     }
 
@@ -196,7 +266,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 let _ = self.drain().await;
                 ReleaseError::Dirty
             }
-            LogPolicy::Full => ReleaseError::Dirty,
+            LogPolicy::Full | LogPolicy::Ordered => ReleaseError::Dirty,
         };
         self.seal().await.map_err(failed)
     }

@@ -166,10 +166,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// As [`drain`](Self::drain), and ignores how far an earlier drain came.
-    ///
-    /// # Errors
-    /// If a page is lost, or a device fails.
-    pub async fn empty(&self) -> Result<(), Errno> {
+    pub(super) async fn drain_from_tail(&self) -> Result<(), Errno> {
         self.drain_with_burials(true).await
     }
 

@@ -15,6 +15,9 @@ pub enum LogPolicy {
     Bounded,
     /// Changed pages stay in the log until their eviction; the log is part of the durable state (as in FaCE).
     Full,
+    /// As `Full`, and the origin receives them in the order in which FLUSH and FUA made them durable (`replay.rs`): alone it
+    /// is an older state of the volume, as after a power loss.
+    Ordered,
 }
 
 /// The settings of a log.
@@ -27,7 +30,7 @@ pub struct LogSettings {
 }
 
 impl LogPolicy {
-    /// All policies, in the order of their numbers in shared memory.
+    /// The policies of logs that processes may share, in the order of their numbers in shared memory.
     pub const ALL: [Self; 3] = [Self::Through, Self::Bounded, Self::Full];
 
     /// The name in settings and reports.
@@ -37,6 +40,7 @@ impl LogPolicy {
             Self::Through => "through",
             Self::Bounded => "bounded",
             Self::Full => "full",
+            Self::Ordered => "ordered",
         }
     }
 
@@ -49,7 +53,7 @@ impl LogPolicy {
     /// Whether the log's pages survive a crash.
     #[must_use]
     pub fn survives_crash(self) -> bool {
-        self == Self::Full
+        matches!(self, Self::Full | Self::Ordered)
     }
 
     /// Whether a log that cannot be used for this reason may hold dirty pages.
@@ -59,7 +63,13 @@ impl LogPolicy {
             Self::Through => false,
             // Dirty pages survive a stop and not a crash; with these errors it is unknown whether there was a stop.
             Self::Bounded => matches!(error, OpenError::Device { .. } | OpenError::Origin(_)),
-            Self::Full => true,
+            Self::Full | Self::Ordered => true,
         }
+    }
+
+    /// Whether the origin receives changes in their order.
+    #[must_use]
+    pub fn is_ordered(self) -> bool {
+        self == Self::Ordered
     }
 }

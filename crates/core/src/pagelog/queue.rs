@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::error::Lack;
 use super::geometry::{BATCH_HEADERS, Geometry};
-use super::words::{BUFFERS, BatchMark, Kind, Mark, VALID, Words, slot_word};
+use super::words::{BUFFERS, BatchMark, Kind, Mark, VALID, Words, page_of, slot_word};
 use crate::mutant;
 
 /// The state of a batch in memory.
@@ -79,8 +79,8 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         (self.get(tail) + u64::from(log.blocks)).saturating_sub(self.get(Mark::Head))
     }
 
-    /// Opens a batch. An `urgent` one is for making room and may use the reserve.
-    pub fn open_batch(&self, log: &Geometry, urgent: bool) -> Result<usize, Lack> {
+    /// Opens a batch of this epoch. An `urgent` one is for making room and may use the reserve.
+    pub fn open_batch(&self, log: &Geometry, urgent: bool, epoch: u64) -> Result<usize, Lack> {
         let (number, head) = (self.get(Mark::Opened), self.get(Mark::Head));
         if number - self.get(Mark::Closed) >= BUFFERS as u64 {
             return Err(Lack::Buffer);
@@ -94,7 +94,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         }
         self.set(Mark::Wanted, 0);
         for position in head..start + u64::from(BATCH_HEADERS) {
-            self.set_slot(log.slot(position), slot_word(Kind::Header, 0, 0));
+            self.set_slot(log.slot(position), slot_word(Kind::Header, epoch, 0));
         }
         let buffer = Self::buffer_of(number);
         self.set_batch(buffer, BatchMark::Start, start);
@@ -104,6 +104,11 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.set(Mark::Opened, number + 1);
         self.set(Mark::Head, start + u64::from(BATCH_HEADERS));
         Ok(buffer)
+    }
+
+    /// The epoch of a batch.
+    pub fn epoch(&self, log: &Geometry, buffer: usize) -> u64 {
+        page_of(self.slot(log.slot(self.batch(buffer, BatchMark::Start))))
     }
 
     /// Free pages of the open batch.
@@ -118,16 +123,25 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             ..self.batch(buffer, BatchMark::End)
     }
 
-    /// Closes the open batch, if it has a page.
-    pub fn close_batch(&self) {
+    /// Gives the open batch, which has no page, another epoch.
+    pub fn rename_batch(&self, log: &Geometry, epoch: u64) {
         let Some(buffer) = self.open() else { return };
+        for position in self.batch(buffer, BatchMark::Start)..self.get(Mark::Head) {
+            self.set_slot(log.slot(position), slot_word(Kind::Header, epoch, 0));
+        }
+    }
+
+    /// Closes the open batch, if it has a page; returns whether it has.
+    pub fn close_batch(&self) -> bool {
+        let Some(buffer) = self.open() else { return false };
         let head = self.get(Mark::Head);
         if head == self.batch(buffer, BatchMark::Start) + u64::from(BATCH_HEADERS) {
-            return;
+            return false;
         }
         self.set_batch(buffer, BatchMark::End, head);
         self.set_batch(buffer, BatchMark::Tail, self.get(Mark::Tail));
         self.set_state(buffer, State::Closed);
+        true
     }
 
     /// The end of the last batch that is closed.
@@ -195,7 +209,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             let slot = log.slot(position);
             self.set_slot(slot, self.slot(slot) & !VALID);
         }
-        let _ = self.rebuild(self.get(Mark::Tail)..self.get(Mark::Head));
+        self.rebuild(self.get(Mark::Tail)..self.get(Mark::Head));
     }
 }
 

@@ -8,7 +8,8 @@
 //! 4. Segments describe the positions between the tail and the chain. If one is damaged, the chain is followed from the first
 //!    batch header that is still on flash.
 //! 5. The segments of a sealed log describe all positions, with valid and dirty pages; steps 2 to 4 are skipped.
-//! 6. The slots are replayed in order of position. Valid pages are dirty and unreferenced, unless the log was sealed.
+//! 6. The slots are replayed in order of position. Valid pages are dirty and unreferenced, unless the log was sealed. The origin
+//!    has what a log under `Ordered` replayed to it, and the entries behind that mark record which pages are dirty.
 //!
 //! Recovery writes nothing, so it can be repeated.
 
@@ -16,12 +17,11 @@ use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::ended::Ended;
 use super::error::OpenError;
 use super::format::{BatchHeader, Entry, Header, decode_segment};
 use super::geometry::{BATCH_HEADERS, Geometry};
 use super::host::{Host, insist};
-use super::words::{BUFFERS, DIRTY, Kind, VALID, Words, kind_of, page_of, slot_word};
+use super::words::{BUFFERS, DIRTY, Kind, REPLAYED, VALID, Words, kind_of, page_of, slot_word};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::mutant;
@@ -78,6 +78,7 @@ struct Link {
     after: u64,
     start: u64,
     durable: u64,
+    epoch: u64,
     entries: Vec<Entry>,
 }
 
@@ -130,15 +131,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             if from > self.log.batch_start(chain.tail) || whole.end < first {
                 return Err(OpenError::Missing { end: whole.end, durable: first });
             }
-            whole.links.iter().filter(|link| link.start < first).for_each(|link| self.load(link));
+            let before = whole.links.iter().filter(|link| link.start < first);
+            before.for_each(|link| self.load(&header, link));
         }
-        chain.links.iter().for_each(|link| self.load(link));
+        chain.links.iter().for_each(|link| self.load(&header, link));
         Ok(self.warm(header, chain.tail, chain.end))
     }
 
     /// The log with its recovered pages.
     fn warm(&self, header: Header, tail: u64, head: u64) -> Found {
-        let redo = self.redo(&self.words.rebuild(tail..head), tail..head);
+        self.words.rebuild(tail..head);
+        let redo = self.redo(header.replayed.unwrap_or(0).max(tail)..head);
         let (torn, read_bytes) = (self.torn, self.read_bytes);
         Found { header, tail, head, warm: true, redo, torn, read_bytes }
     }
@@ -244,7 +247,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             chain.durable = chain.durable.max(batch.durable);
             let (after, durable) = (chain.end, batch.durable);
             chain.end = start + u64::from(BATCH_HEADERS) + batch.entries.len() as u64;
-            chain.links.push(Link { after, start, durable, entries: batch.entries });
+            let BatchHeader { epoch, entries, .. } = batch;
+            chain.links.push(Link { after, start, durable, epoch, entries });
         }
         Ok(chain)
     }
@@ -286,7 +290,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         let pages = self.host.pages();
         entries.iter().all(|(word, crc)| {
             let count = match kind_of(*word) {
-                Kind::Header => 0,
+                // Its page is an epoch.
+                Kind::Header => return true,
                 Kind::Page | Kind::Lost => 1,
                 Kind::Tombstone => u64::from(*crc),
             };
@@ -355,7 +360,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             let Some((entries, _)) = entries else { return Ok(false) };
             for (position, entry) in (first..).zip(entries) {
                 if range.contains(&position) {
-                    self.set(position, entry, header.sealed.is_some());
+                    self.set(header, position, entry);
                 }
             }
             first += segment;
@@ -363,16 +368,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(true)
     }
 
-    fn load(&self, link: &Link) {
+    fn load(&self, header: &Header, link: &Link) {
         let first = link.start + u64::from(BATCH_HEADERS);
-        (link.start..first).for_each(|p| self.set(p, (slot_word(Kind::Header, 0, 0), 0), false));
-        (first..)
-            .zip(&link.entries)
-            .for_each(|(position, entry)| self.set(position, *entry, false));
+        let of_epoch = (slot_word(Kind::Header, link.epoch, 0), 0);
+        (link.after.min(link.start)..first).for_each(|p| self.set(header, p, of_epoch));
+        (first..).zip(&link.entries).for_each(|(p, entry)| self.set(header, p, *entry));
     }
 
-    /// Fills a slot. Only a sealed log records valid and dirty pages; in others every page counts as both.
-    fn set(&self, position: u64, (word, crc): Entry, sealed: bool) {
+    /// Fills a slot. Only a sealed log records valid and dirty pages, and one under `Ordered` dirty ones; in others every page
+    /// counts as both.
+    fn set(&self, header: &Header, position: u64, (word, crc): Entry) {
+        let sealed = header.sealed.is_some();
         let slot = self.log.slot(position);
         let kind = kind_of(word);
         let ignored = self.ignores(page_of(word));
@@ -383,15 +389,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             Kind::Page | Kind::Lost if sealed => {
                 word & (VALID | DIRTY) | mutant("page-log-seal-forgets", VALID)
             }
-            Kind::Page | Kind::Lost => VALID | DIRTY & !mutant("page-log-rebuilt-clean", DIRTY),
+            Kind::Page | Kind::Lost => {
+                // An older log header repeats what a newer one had as replayed.
+                let dirty = header
+                    .replayed
+                    .map_or(true, |mark| position >= mark && word & (DIRTY | REPLAYED) != 0);
+                let dirty = if dirty { DIRTY } else { 0 };
+                VALID | dirty & !mutant("page-log-rebuilt-clean", DIRTY)
+            }
         };
         self.words.set_crc(slot, crc);
         self.words.set_slot(slot, slot_word(kind, page_of(word), flags));
     }
 
-    /// Pages of tombstones without a later version: the crash may have come before the origin was zero there. A later
-    /// version that is gone was ended by a later tombstone.
-    fn redo(&self, ended: &Ended, positions: Range<u64>) -> Vec<Range<u64>> {
+    /// Pages of tombstones at these positions without a later version: the crash may have come before the origin was zero
+    /// there. A later version that is gone was ended by a later tombstone.
+    fn redo(&self, positions: Range<u64>) -> Vec<Range<u64>> {
+        let ended = self.words.ended(positions.clone());
         let valid = |position| {
             let word = self.words.slot(self.log.slot(position));
             let page = page_of(word);

@@ -141,6 +141,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// change began, fails it: it may be one of the change.
     pub(crate) async fn settle_change(&self, last: u64, losses: u64) -> Result<(), Errno> {
         self.settle(last).await?;
+        if !mutant::is_active("ordered-fua-joins") {
+            self.host.end_epoch();
+        }
         let ignored = mutant::is_active("page-log-fua-ignores-losses");
         if ignored || self.losses() == losses { Ok(()) } else { Err(Errno::EIO) }
     }
@@ -197,6 +200,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 // As a batch that is closed now: what this tail needs is durable.
                 tail: self.words.get(Mark::Tail).min(batch.start),
                 durable: self.words.get(Mark::Durable),
+                epoch: page_of(self.words.slot(self.log.slot(batch.start))),
                 entries: (first..batch.end).map(entry).collect(),
             }
         };

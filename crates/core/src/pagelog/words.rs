@@ -6,7 +6,7 @@
 //! loads are relaxed. Stores are release, although no load pairs with them: a holder may be killed between two stores, and
 //! the memory must then contain exactly the earlier ones.
 //!
-//! A slot's first word: the page (58 bits), its kind (2 bits), and whether it is valid, dirty, and referenced. The second:
+//! A slot's first word: the page (58 bits), its kind (2 bits), and whether it is valid, dirty, referenced, and replayed. The second:
 //! the page's checksum, and the next slot in its chain.
 
 use std::ops::Deref;
@@ -54,6 +54,8 @@ pub enum Mark {
     Segments,
     /// Dirty pages before were written to the origin (policy `Bounded`).
     Drained,
+    /// The origin durably has every change before (policy `Ordered`).
+    Replayed,
     /// Number of starts.
     Generation,
     /// First position of this generation.
@@ -87,6 +89,8 @@ pub enum Mark {
     Replaced,
     /// Consecutive errors of the keeper.
     Stumbles,
+    /// Number of parts of epochs that could not be written to the origin.
+    Refusals,
     /// Attempts to seal it.
     Seals,
     /// The writer of a log header (a name).
@@ -127,12 +131,14 @@ pub enum BatchMark {
 pub const VALID: u64 = 1 << 60;
 pub const DIRTY: u64 = 1 << 61;
 pub const REFERENCED: u64 = 1 << 62;
+/// It was dirty when it was put, and is clean because it was replayed.
+pub const REPLAYED: u64 = 1 << 63;
 const KIND_SHIFT: u32 = 58;
 
 /// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A batch header, or nothing.
+    /// A batch header, or nothing. Its page is the epoch of the batch.
     Header,
     /// A page.
     Page,

@@ -46,7 +46,8 @@ pub enum Begins {
 pub fn of_log(setting: LogPolicy) -> LogPolicy {
     match setting {
         LogPolicy::Through | LogPolicy::Bounded => LogPolicy::Bounded,
-        LogPolicy::Full => LogPolicy::Full,
+        // The server's settings have no `ordered`.
+        LogPolicy::Full | LogPolicy::Ordered => LogPolicy::Full,
     }
 }
 
@@ -54,7 +55,7 @@ pub fn of_log(setting: LogPolicy) -> LogPolicy {
 #[must_use]
 pub fn in_force(log: LogPolicy, area: &Area) -> &'static dyn Policy {
     match log {
-        LogPolicy::Full => &Full,
+        LogPolicy::Full | LogPolicy::Ordered => &Full,
         LogPolicy::Through | LogPolicy::Bounded if recovers(area) => &Recovery,
         LogPolicy::Through | LogPolicy::Bounded => match Switch::changes(area).is_off() {
             true => &Through,
@@ -146,7 +147,7 @@ pub fn at_start(setting: LogPolicy, begins: Begins) -> (LogPolicy, Option<&'stat
         (Begins::Archive, LogPolicy::Bounded) => {
             (LogPolicy::Through, Some("its first checkpoint after a promotion"))
         }
-        (Begins::Archive, LogPolicy::Full) => {
+        (Begins::Archive, LogPolicy::Full | LogPolicy::Ordered) => {
             (LogPolicy::Through, Some("a start after a promotion"))
         }
     }
@@ -170,7 +171,7 @@ pub enum Change {
 pub fn change_to(setting: LogPolicy, log: LogPolicy, area: &Area) -> Change {
     match setting {
         _ if of_log(setting) != log => Change::NextStart,
-        LogPolicy::Full => Change::Nothing,
+        LogPolicy::Full | LogPolicy::Ordered => Change::Nothing,
         _ if recovers(area) => Change::Nothing,
         LogPolicy::Bounded if area.get(Mark::Follows) == 0 => Change::Begin,
         LogPolicy::Through | LogPolicy::Bounded => Change::End,

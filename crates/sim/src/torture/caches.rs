@@ -5,8 +5,8 @@ use larder_core::config::WritePolicy;
 
 use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
-    LOG_FULL, LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION, UNLOGGED_WRITE_BACK,
-    VOLATILE, WRITE_BACK,
+    LOG_FULL, LOG_ORDERED, LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION,
+    UNLOGGED_WRITE_BACK, VOLATILE, WRITE_BACK,
 };
 
 /// A preset with a kind of cache that it makes.
@@ -60,6 +60,8 @@ pub const CACHES: &[Cache] = &[
     cache("bcache", &SYNCED_BY_EVICTION, 1),
     cache("face", &LOG_FULL, 3),
     cache("face-basic", &LOG_FULL, 1),
+    cache("face", &LOG_ORDERED, 3),
+    cache("face-basic", &LOG_ORDERED, 1),
     cache("face", &LOG_BOUNDED, 3),
     cache("face-basic", &LOG_BOUNDED, 1),
     cache("face", &LOG_THROUGH, 3),

@@ -27,6 +27,7 @@ impl Life<'_> {
             space: self.space(),
             world: &self.world,
             oracle: &self.oracle,
+            earlier: &self.earlier,
             flash: self.flash,
             volume: self.volume,
             attached: self.attached,
@@ -118,6 +119,9 @@ impl Life<'_> {
         self.scratch = (left, flash_left);
         self.grow();
         let taken = self.take_up(flash, meets)?;
+        if self.setup.kind.in_order {
+            self.earlier.push(self.oracle.clone());
+        }
         self.oracle.restart(if taken.warm { &with } else { &without });
         self.begin(origin, taken);
         if read_back { self.read_back() } else { Ok(()) }

@@ -12,6 +12,7 @@ use rand_pcg::Pcg64Mcg;
 use super::history::{Judged, Violation, wrong};
 use super::moment::Moment;
 use super::on_flash::on_flash;
+use super::ordered::judge_origin;
 use super::owners::Owners;
 use crate::device::SimDevice;
 use crate::store::Image;
@@ -65,6 +66,9 @@ pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) 
         on_flash(&setup.plan).judge(moment, (origin, flash), &mut owners)?;
     }
     judge_volume(moment, &owners, origin, flash)?;
+    if setup.kind.in_order {
+        judge_origin(moment, origin)?;
+    }
     if setup.kind.outlives_flash && owners.any() {
         // Whatever happens to flash.
         judge_volume(moment, &Owners::none(setup), origin, flash)?;

@@ -47,6 +47,8 @@ pub struct Kind {
     pub(super) promises: &'static [(Trouble, Promise)],
     /// Whether the origin by itself holds what every answered FLUSH and FUA write promised.
     pub(super) outlives_flash: bool,
+    /// Whether the origin by itself is an older state of the volume.
+    pub(super) in_order: bool,
     /// What a read after a crash is compared with.
     pub(super) read_back: Judge,
 }
@@ -73,6 +75,7 @@ pub const VOLATILE: Kind = Kind {
     excludes: &[Trouble::MetadataRot],
     promises: &[],
     outlives_flash: true,
+    in_order: false,
     read_back: against_origin,
 };
 
@@ -190,6 +193,14 @@ pub const LOG_FULL: Kind = Kind {
     outlives_flash: false,
     read_back: against_history,
     ..LOG_THROUGH
+};
+
+/// The same, and the origin receives changes in the order of FLUSH and FUA.
+pub const LOG_ORDERED: Kind = Kind {
+    name: "ordered",
+    write: Some(WritePolicy::Logged(LogPolicy::Ordered)),
+    in_order: true,
+    ..LOG_FULL
 };
 
 /// A page log that a FLUSH writes back to the origin.

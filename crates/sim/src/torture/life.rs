@@ -48,6 +48,8 @@ pub(super) struct Life<'a> {
     pub setup: &'a Setup,
     pub world: World,
     pub oracle: Oracle,
+    /// The histories of the lives before, if the origin must be in order.
+    pub(super) earlier: Vec<Oracle>,
     pub rng: Pcg64Mcg,
     /// The id of the volume on flash.
     pub volume: u64,
@@ -102,6 +104,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         setup,
         world: empty(setup),
         oracle: Oracle::default(),
+        earlier: Vec::new(),
         volume: rng.random(),
         rng,
         flash: ORIGIN,
@@ -426,6 +429,7 @@ impl Life<'_> {
                 Kind::Flush => {
                     let volume = self.setup.volumes.at(offset) as usize;
                     self.flushed[volume] = self.flushed[volume].max(Some(start));
+                    self.oracle.flushed(start, now);
                     let given = self.given.filter(|(_, done)| *done <= start);
                     let asked = given.map(|(asked, _)| asked);
                     self.cleared[volume] = self.cleared[volume].max(asked);

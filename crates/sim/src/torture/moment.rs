@@ -20,6 +20,8 @@ pub(super) struct Moment<'a> {
     pub space: (Shape, Volumes),
     pub world: &'a World,
     pub oracle: &'a Oracle,
+    /// The histories of earlier lives, if the origin must be in order.
+    pub earlier: &'a [Oracle],
     /// The flash device that was attached last.
     pub flash: DevId,
     /// The id of the volume on flash.

@@ -198,6 +198,7 @@ fn draw_limits(row: &Profile, flash_slowest: Nanos, rng: &mut Pcg64Mcg) -> Limit
         checkpoint: rng.random_range(1..20) * MILLISECOND,
         flash_timeout: flash_slowest + 2 * MILLISECOND,
         flash_dead_after: 60 * MILLISECOND,
+        ordered_lag: 40 * MILLISECOND,
         ..Limits::default()
     };
     if row.any {

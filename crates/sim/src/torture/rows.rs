@@ -9,6 +9,7 @@ use super::bases::{
     WITH_JOURNAL,
 };
 use super::grown::{GROWN, GROWN_VERIFIED};
+use super::in_order::ORDERED;
 use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, LOG_BOUNDED, LOG_FULL,
     LOG_THROUGH, SYNCED, SYNCED_AT_ONCE, SYNCED_BY_EVICTION, UNLOGGED_WRITE_BACK, VOLATILE,
@@ -435,6 +436,7 @@ pub const PROFILES: &[Profile] = &[
     RESIZED_VERIFIED,
     GROWN,
     GROWN_VERIFIED,
+    ORDERED,
     Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",

@@ -16,7 +16,7 @@ use larder_core::buf::{Buf, PAGE};
 use larder_core::config::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::exec::SECOND;
 use larder_core::format::{Kept, LogsPlan, Medium, Plan};
-use larder_core::pagelog::{Geometry, LogPolicy};
+use larder_core::pagelog::{Geometry, LogPolicy, Seat};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 
@@ -142,7 +142,7 @@ impl Image {
         let origin = vec![0x11; self.plan.shape.origin_bytes as usize];
         let (choices, flash) = (self.choices.clone(), self.flash.clone());
         let mut memory = Memory::new(self.plan.shape, choices, origin, flash);
-        memory.shard.attach_log(FLASH, self.log, Vec::new());
+        memory.shard.attach_log(FLASH, (self.log, Seat::alone()), Vec::new());
         memory.shard.all_logs_open();
         memory.pass(SECOND);
         memory

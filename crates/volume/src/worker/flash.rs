@@ -10,7 +10,7 @@ use larder_core::event::Event;
 use larder_core::exec::DevId;
 use larder_core::format::FlashPlan;
 use larder_core::journal::recover::Recovered;
-use larder_core::pagelog::Geometry;
+use larder_core::pagelog::{Geometry, Seat};
 use larder_core::request::{Errno, Kind};
 use larder_core::volumes::VolumeSet;
 use larder_io::Device;
@@ -60,7 +60,7 @@ impl Worker {
     pub fn attach_log(
         &mut self,
         dev: DevId,
-        (place, ignored): (Geometry, Vec<Range<u64>>),
+        (place, ignored): ((Geometry, Seat), Vec<Range<u64>>),
         device: Device,
     ) {
         if self.takes(dev, device) {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::holds::{For, Hold, Holds};
 use super::ignored::Bypass;
+use super::order::Order;
 use crate::buf::{Buf, PAGE};
 use crate::config::{Contents, Limits};
 use crate::context::Context;
@@ -43,6 +44,8 @@ pub(crate) struct ShardHost {
     /// Whether the last write of a dirty page to the origin failed.
     refused: Cell<bool>,
     pub(super) bypass: Bypass,
+    /// Under the write policy `ordered`.
+    order: Option<Order>,
 }
 
 impl ShardHost {
@@ -50,7 +53,7 @@ impl ShardHost {
         cx: &Rc<Context>,
         flash: Rc<Flash>,
         log: &Geometry,
-        ignored: Vec<Range<u64>>,
+        (ignored, order): (Vec<Range<u64>>, Option<Order>),
     ) -> Self {
         let batch_pages = log.batch_pages as usize;
         Self {
@@ -63,6 +66,7 @@ impl ShardHost {
             waiting: WaitList::default(),
             refused: Cell::new(false),
             bypass: Bypass::ignoring(ignored),
+            order,
         }
     }
 
@@ -94,6 +98,36 @@ impl ShardHost {
                 answer.get().unwrap_or(Err(Errno::ESHUTDOWN)).map(|()| None)
             }
         }
+    }
+
+    /// Waits for a change, but no longer than a time.
+    pub(super) async fn changed_within(&self, seen: u64, span: Nanos) {
+        if self.changes.get() == seen {
+            self.waiting.wait_for(span, &self.cx.exec).await;
+        }
+    }
+
+    async fn write_back(&self, page: u64, len: u64, buf: Buf) -> Result<(), Errno> {
+        self.cx.stats.add(|c| c.write_back_bytes += len);
+        let at = (page * PAGE as u64, len);
+        let (result, _) = self.cx.origins.write(Use::WriteBack, at, false, Some(buf)).await;
+        if self.refused.replace(result.is_err()) != result.is_err() {
+            self.flash.device().emit(Event::OriginRefuses { errno: result.err() });
+        }
+        result
+    }
+
+    /// In pieces, as a client's request: a tombstone may cover the whole volume.
+    async fn make_zero(&self, pages: Range<u64>, may_unmap: bool) -> Result<(), Errno> {
+        let kind = IoKind::Zero { fua: false, may_unmap };
+        let shape = &self.cx.shape;
+        let [offset, end] =
+            [pages.start, pages.end].map(|page| shape.origin_bytes.min(page * PAGE as u64));
+        for piece in shape.pieces(offset, end - offset) {
+            let range = (piece.offset, piece.len);
+            self.cx.origins.change(Use::Unpaced, kind, range, None).await?;
+        }
+        Ok(())
     }
 
     /// Bytes of a page within the volume: the last one may be short.
@@ -158,8 +192,84 @@ impl Host for ShardHost {
         self.holds.take(page..page + 1, For::Origin).await
     }
 
-    fn buried(&self, pages: Range<u64>) {
+    fn buried(&self, pages: Range<u64>, position: u64) {
         self.holds.recorded(&pages);
+        if let Some(order) = &self.order {
+            order.bury(pages, position);
+        }
+    }
+
+    fn is_buried(&self, page: u64) -> bool {
+        self.order.as_ref().is_some_and(|order| order.is_buried(page))
+    }
+
+    fn has_buried(&self) -> bool {
+        self.order.as_ref().is_some_and(Order::has_buried)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.order.as_ref().map_or(0, |order| order.seat.current())
+    }
+
+    fn entered(&self, epoch: u64) {
+        if let Some(order) = &self.order {
+            let first = order.entered(epoch, self.cx.exec.now());
+            if first {
+                // The task that replays waits for changes of the log.
+                self.notify();
+            }
+        }
+    }
+
+    fn end_epoch(&self) {
+        if let Some(order) = &self.order {
+            order.seat.end();
+        }
+    }
+
+    fn flush_ends_epoch(&self) {
+        if let Some(order) = &self.order {
+            order.seat.end_for_all();
+        }
+        self.notify();
+    }
+
+    fn ends_soon(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.ends_soon(self.cx.exec.now()))
+    }
+
+    fn may_replay(&self, epoch: u64) -> bool {
+        self.order.as_ref().is_none_or(|order| order.seat.may_replay(epoch))
+    }
+
+    fn is_awaited(&self, epoch: u64) -> bool {
+        self.order.as_ref().is_some_and(|order| order.seat.is_awaited(epoch))
+    }
+
+    fn ends_replay(&self) {
+        if let Some(order) = &self.order {
+            order.seat.fail();
+        }
+    }
+
+    fn has_ended_replay(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.seat.has_failed())
+    }
+
+    fn replayed(&self, position: u64, next: Option<u64>) {
+        if let Some(order) = &self.order {
+            order.replayed(position, next);
+        }
+    }
+
+    fn resumes(&self, next: Option<u64>, last: u64) {
+        if let Some(order) = &self.order {
+            order.resume(next, last, self.cx.exec.now());
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.is_behind(self.cx.exec.now()))
     }
 
     async fn tombstone_done(&self, page: u64) {
@@ -215,32 +325,30 @@ impl Host for ShardHost {
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
         let len = Self::page_bytes(&self.cx, page);
-        self.cx.stats.add(|c| c.write_back_bytes += len);
-        let at = (page * PAGE as u64, len);
-        let (result, _) = self.cx.origins.write(Use::WriteBack, at, false, Some(buf)).await;
-        if self.refused.replace(result.is_err()) != result.is_err() {
-            self.flash.device().emit(Event::OriginRefuses { errno: result.err() });
-        }
-        result
+        self.write_back(page, len, buf).await
     }
 
-    /// In pieces, as a client's request: a tombstone may cover the whole volume.
-    async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
-        let kind = IoKind::Zero { fua: false, may_unmap: false };
-        let shape = &self.cx.shape;
-        let [offset, end] =
-            [pages.start, pages.end].map(|page| shape.origin_bytes.min(page * PAGE as u64));
-        for piece in shape.pieces(offset, end - offset) {
-            let range = (piece.offset, piece.len);
-            self.cx.origins.change(Use::Unpaced, kind, range, None).await?;
+    async fn write_origin_run(&self, first: u64, pages: Vec<Buf>) -> Result<(), Errno> {
+        let mut bytes = Buf::with_len(pages.len() * PAGE);
+        for (to, page) in bytes.chunks_exact_mut(PAGE).zip(&pages) {
+            to.copy_from_slice(page);
         }
-        Ok(())
+        let last = first + pages.len() as u64 - 1;
+        let len = (last - first) * PAGE as u64 + Self::page_bytes(&self.cx, last);
+        self.write_back(first, len, bytes).await
+    }
+
+    async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
+        self.make_zero(pages, false).await
+    }
+
+    async fn unmap_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
+        self.make_zero(pages, true).await
     }
 
     async fn flush_origin(&self) -> Result<(), Errno> {
         self.cx.origins.make_all_durable().await
     }
-
     fn evicted(&self, pages: u64) {
         self.cx.stats.add(|c| c.evictions += pages);
     }

@@ -7,6 +7,7 @@
 //! | read, write, trim, zero, FLUSH | `paths.rs` |
 //! | pages that a command warms | `by_command.rs` |
 //! | one change of a page at a time | `holds.rs` |
+//! | changes that reach the origin in their order | `order.rs` |
 //! | changes past a log whose flash fails | `bypass.rs`, `ignored.rs` |
 //! | the shard as host of the log | `host.rs` |
 //!
@@ -21,6 +22,7 @@ mod bypass;
 mod holds;
 mod host;
 mod ignored;
+mod order;
 mod paths;
 
 use std::cell::Cell;
@@ -30,16 +32,29 @@ use std::sync::atomic::AtomicU64;
 
 use self::host::ShardHost;
 pub(crate) use self::host::patience;
+use self::order::Order;
 use crate::config::LogSpec;
 use crate::context::Context;
 use crate::event::Event;
-use crate::exec::{MILLISECOND, WaitList};
+use crate::exec::{MILLISECOND, Nanos, WaitList};
 use crate::flash::{Attached, Flash};
 use crate::mutant;
 use crate::pagelog::{
-    BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, ReleaseError, words_needed,
+    BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, ReleaseError, Seat, words_needed,
 };
 use crate::request::Errno;
+
+/// How often a log looks whether the other logs of the volume let it replay its oldest epoch, or have ended it.
+const TURN: Nanos = 2 * MILLISECOND;
+
+/// Where a log is, and what its start needs to know.
+pub(crate) struct LogPlace {
+    pub(crate) place: Geometry,
+    /// The pages that recovery ignores.
+    pub(crate) ignored: Vec<Range<u64>>,
+    /// Its place among the logs of the volume.
+    pub(crate) seat: Seat,
+}
 
 /// A log that is in use.
 pub(crate) struct OpenLog {
@@ -151,11 +166,13 @@ impl OpenLog {
         cx: Rc<Context>,
         flash: Rc<Flash>,
         spec: LogSpec,
-        (place, ignored): (Geometry, Vec<Range<u64>>),
+        LogPlace { place, ignored, seat }: LogPlace,
     ) -> Opened {
         let device = Rc::clone(flash.device());
         let dev = device.dev;
-        let host = ShardHost::new(&cx, flash, &place, ignored);
+        let replays = spec.settings.policy.is_ordered();
+        let order = replays.then(|| Order::new(seat, cx.limits.get().ordered_lag));
+        let host = ShardHost::new(&cx, flash, &place, (ignored, order));
         let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
         let opened = PageLog::open(host, memory, place, spec.settings).await;
         if device.closed() {
@@ -170,6 +187,9 @@ impl OpenLog {
                     cx.exec.spawn(write_batches(Rc::downgrade(&open)));
                 }
                 cx.exec.spawn(keep_room(Rc::downgrade(&open)));
+                if replays {
+                    cx.exec.spawn(replay(Rc::downgrade(&open)));
+                }
                 device.emit(Event::LogOpened { dev, warm: found.warm });
                 Opened::Open(open)
             }
@@ -232,7 +252,8 @@ impl OpenLog {
     /// Writes dirty pages to the origin; with `evict`, none become dirty afterwards. `hold_back`: changes then wait for the
     /// detach.
     pub(crate) async fn clear(&self, evict: bool, hold_back: &Cell<bool>) -> Result<(), Errno> {
-        self.detaching.set(evict);
+        // Under `ordered` changes wait for the detach at the end alone.
+        self.detaching.set(evict && self.log.may_write_early());
         let mut result = self.log.empty().await;
         if evict && result.is_ok() {
             // A later write that the origin failed would be visible to readers, and then lost with the log.
@@ -277,6 +298,19 @@ async fn keep_room(open: Weak<OpenLog>) {
         let seen = strong.log.host().changes();
         if !strong.log.keep().await {
             wait(strong, seen).await;
+        }
+    }
+}
+
+async fn replay(open: Weak<OpenLog>) {
+    while let Some(strong) = open.upgrade().filter(|l| !l.device().closed()) {
+        let seen = strong.log.host().changes();
+        if strong.log.replay_next().await {
+            continue;
+        }
+        match strong.log.has_unreplayed() {
+            true => strong.log.host().changed_within(seen, TURN).await,
+            false => wait(strong, seen).await,
         }
     }
 }

@@ -269,6 +269,7 @@ impl OpenLog {
     /// Holds pages for a change; waits while changes wait for a detach. `None` if the log was detached.
     async fn hold_to_change(&self, pages: Range<u64>, what: For) -> Option<Hold<InFlight>> {
         loop {
+            self.log.keeps_up().await;
             let hold = self.log.host().holds.take(pages.clone(), what).await;
             if !self.changes_wait.get() {
                 return Some(hold);
@@ -418,6 +419,9 @@ impl OpenLog {
         }
         let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
         let pages = *first..last + 1;
+        if !self.log.may_write_early() {
+            return self.log.bury_in_order(pages, fua).await;
+        }
         // If that failed, the log still has the pages; or it dropped them, and reads must not return the origin's older
         // bytes.
         let buried = self.log.bury(pages.clone()).await;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a log under the write policy `ordered` keeps beside its pages (`pagelog/replay.rs`): its place among the logs of the
+//! volume, what reads as zero until its tombstone is replayed, and since when changes wait.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use crate::exec::Nanos;
+use crate::pagelog::Seat;
+
+/// Moments that are remembered within the longest time that changes may wait.
+const MOMENTS: Nanos = 16;
+
+/// See the module.
+pub(super) struct Order {
+    pub(super) seat: Seat,
+    buried: RefCell<Buried>,
+    waits: RefCell<Waits>,
+}
+
+impl Order {
+    /// Of a log whose changes wait for the origin no longer than `lag`.
+    pub(super) fn new(seat: Seat, lag: Nanos) -> Self {
+        let waits = Waits { lag, since: VecDeque::new() };
+        Self { seat, buried: RefCell::default(), waits: RefCell::new(waits) }
+    }
+
+    pub(super) fn bury(&self, pages: Range<u64>, position: u64) {
+        self.buried.borrow_mut().add(pages, position);
+    }
+
+    pub(super) fn is_buried(&self, page: u64) -> bool {
+        self.buried.borrow().has(page)
+    }
+
+    pub(super) fn has_buried(&self) -> bool {
+        !self.buried.borrow().0.is_empty()
+    }
+
+    /// A change of this epoch was put. Returns whether it is the first one that is not replayed.
+    pub(super) fn entered(&self, epoch: u64, now: Nanos) -> bool {
+        self.waits.borrow_mut().add(epoch, now);
+        self.seat.entered(epoch)
+    }
+
+    /// The log was opened: changes of this epoch wait, from now on as far as is known.
+    pub(super) fn resume(&self, next: Option<u64>, last: u64, now: Nanos) {
+        self.seat.resume(next, last);
+        if let Some(epoch) = next {
+            self.waits.borrow_mut().add(epoch, now);
+        }
+    }
+
+    /// The changes before this position are replayed.
+    pub(super) fn replayed(&self, position: u64, next: Option<u64>) {
+        self.buried.borrow_mut().end(position);
+        self.waits.borrow_mut().end(next);
+        self.seat.replayed(next);
+    }
+
+    /// For how long the oldest change has waited.
+    pub(super) fn waits_for(&self, now: Nanos) -> Option<Nanos> {
+        self.waits.borrow().since.front().map(|(_, since)| now.saturating_sub(*since))
+    }
+
+    /// Whether the oldest change has waited as long as it may.
+    pub(super) fn is_behind(&self, now: Nanos) -> bool {
+        self.waits_for(now).is_some_and(|waited| waited >= self.waits.borrow().lag)
+    }
+
+    /// Whether the oldest change has waited for half of that.
+    pub(super) fn ends_soon(&self, now: Nanos) -> bool {
+        self.waits_for(now).is_some_and(|waited| waited >= self.waits.borrow().lag / 2)
+    }
+}
+
+/// The pages that are zero by a tombstone: first page; end, and position of the newest tombstone. The ranges are disjoint.
+#[derive(Default)]
+struct Buried(BTreeMap<u64, (u64, u64)>);
+
+impl Buried {
+    fn add(&mut self, pages: Range<u64>, position: u64) {
+        if pages.is_empty() {
+            return;
+        }
+        let before = self.0.range(..pages.start).next_back();
+        let first = before.filter(|(_, (end, _))| *end > pages.start).map_or(pages.start, |b| *b.0);
+        let met: Vec<u64> = self.0.range(first..pages.end).map(|(start, _)| *start).collect();
+        for start in met {
+            let Some((end, older)) = self.0.remove(&start) else { continue };
+            if start < pages.start {
+                self.0.insert(start, (pages.start, older));
+            }
+            if pages.end < end {
+                self.0.insert(pages.end, (end, older));
+            }
+        }
+        self.0.insert(pages.start, (pages.end, position));
+    }
+
+    fn has(&self, page: u64) -> bool {
+        self.0.range(..=page).next_back().is_some_and(|(_, (end, _))| page < *end)
+    }
+
+    /// Tombstones before this position are replayed.
+    fn end(&mut self, position: u64) {
+        self.0.retain(|_, (_, of)| *of >= position);
+    }
+}
+
+/// Since when changes wait.
+struct Waits {
+    /// How long they may.
+    lag: Nanos,
+    /// Epochs with the time of their first change, a few of those that are not replayed.
+    since: VecDeque<(u64, Nanos)>,
+}
+
+impl Waits {
+    fn add(&mut self, epoch: u64, now: Nanos) {
+        let due = |(last, at): &(u64, Nanos)| *last < epoch && now - at >= self.lag / MOMENTS;
+        if self.since.back().is_none_or(due) {
+            self.since.push_back((epoch, now));
+        }
+    }
+
+    fn end(&mut self, next: Option<u64>) {
+        let Some(next) = next else { return self.since.clear() };
+        while self.since.get(1).is_some_and(|(epoch, _)| *epoch <= next) {
+            self.since.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_tombstone_covers_parts_of_older_ones() {
+        let mut buried = Buried::default();
+        buried.add(10..20, 1);
+        buried.add(30..40, 2);
+        buried.add(15..35, 3);
+        buried.add(17..18, 4);
+        let pages = |buried: &Buried| (0..50).filter(|p| buried.has(*p)).collect::<Vec<_>>();
+        assert_eq!(pages(&buried), (10..40).collect::<Vec<_>>());
+        buried.end(3);
+        assert_eq!(pages(&buried), (15..35).collect::<Vec<_>>());
+        buried.end(4);
+        assert_eq!(pages(&buried), [17]);
+        buried.add(5..5, 9);
+        buried.end(5);
+        assert!(buried.0.is_empty());
+    }
+
+    #[test]
+    fn changes_wait_since_the_first_of_the_oldest_epoch() {
+        let order = Order::new(Seat::alone(), 1600);
+        order.resume(None, 3, 0);
+        assert_eq!((order.seat.current(), order.waits_for(9)), (4, None));
+        for (epoch, now) in [(4, 100), (5, 150), (6, 900), (7, 1000)] {
+            order.entered(epoch, now);
+        }
+        assert_eq!(order.waits_for(1000), Some(900));
+        assert!(order.ends_soon(900) && !order.ends_soon(899));
+        assert!(order.is_behind(1700) && !order.is_behind(1699));
+        // What was not remembered counts as older.
+        order.replayed(10, Some(5));
+        assert_eq!(order.waits_for(1000), Some(900));
+        order.replayed(20, Some(7));
+        assert_eq!(order.waits_for(1000), Some(0));
+        order.replayed(30, None);
+        assert_eq!(order.waits_for(1000), None);
+    }
+}
