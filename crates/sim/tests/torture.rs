@@ -93,6 +93,12 @@ fn the_origin_grows_between_lives() {
 }
 
 #[test]
+fn an_origin_in_order_is_an_older_state() {
+    let seen = sweep("page-log-ordered", 100..180);
+    assert!(seen.dirty > 10_000 && seen.cleared > 50 && seen.errors > 100, "{seen:?}");
+}
+
+#[test]
 fn any_choices_that_go_together() {
     let seen = sweep("lawful", 100..160);
     assert!(seen.attached > 20 && seen.flash_failed > 20 && seen.errors > 50, "{seen:?}");

@@ -40,6 +40,8 @@ pub struct Stats {
     pub units_used: u64,
     /// Units with dirty data: none in a clean cache.
     pub units_dirty: u64,
+    /// Under the write policy `ordered`: for how long the oldest change has waited for the origin.
+    pub origin_behind_ns: u64,
     /// Units on flash that a rule keeps there, of all volumes.
     pub units_pinned: u64,
     /// Bytes that the budget of flash writes leaves at this moment, or that are owed to it if negative; null without one.
@@ -70,6 +72,7 @@ impl Stats {
             units_total: 0,
             units_used: 0,
             units_dirty: 0,
+            origin_behind_ns: 0,
             units_pinned: 0,
             flash_write_left_bytes: None,
             memory_bytes: memory.full_bytes(),
@@ -99,6 +102,7 @@ impl Stats {
             self.units_total += cache.units_total;
             self.units_used += cache.units_used;
             self.units_dirty += cache.units_dirty;
+            self.origin_behind_ns = self.origin_behind_ns.max(cache.behind);
             self.units_pinned += cache.units_kept;
             self.memory_bytes += cache.bitmap_bytes;
             self.suspended |= cache.suspended;

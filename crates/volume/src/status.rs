@@ -47,6 +47,8 @@ pub struct Status {
     pub units_used: u64,
     /// Units with dirty data.
     pub units_dirty: u64,
+    /// Under the write policy `ordered`: for how long the oldest change has waited for the origin.
+    pub origin_behind_ns: u64,
     /// Pages that were read from flash since the start, and not as they were written.
     pub damaged_pages: u64,
     /// What an administrator asked for.
@@ -230,6 +232,7 @@ impl Cache {
             units_total: stats.units_total,
             units_used: stats.units_used,
             units_dirty: stats.units_dirty,
+            origin_behind_ns: stats.origin_behind_ns,
             damaged_pages: stats.counters.damaged_pages,
             asked: self.asked_for(&numbers, &stats, &state),
             memory_bytes: stats.memory_bytes,

@@ -183,6 +183,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         Gauge(|s| s.stats.units_dirty),
         "Units with data that the origin does not have",
     ),
+    (
+        "larder_origin_behind_seconds",
+        Gauge(|s| s.stats.origin_behind_ns.div_ceil(1_000_000_000)),
+        "Age of the oldest change that the origin lacks, with --write-policy ordered",
+    ),
     ("larder_unit_bytes", Gauge(|s| s.status.unit_bytes), "Size of a unit"),
     ("larder_origin_bytes", Gauge(|s| s.status.origin_bytes), "Size of the volume"),
     (

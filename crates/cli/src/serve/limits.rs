@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::Limits;
-use larder_core::exec::{Nanos, SECOND};
+use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
 use larder_volume::budget::{Budget, LEAST_BYTES};
@@ -17,6 +17,8 @@ use crate::units::{daily_writes, on_or_off, ratio, size, span};
 
 /// The least tier of RAM: some pages for each worker.
 const LEAST_RAM: u64 = 1 << 20;
+/// The least time that changes may wait for the origin.
+const LEAST_LAG: Nanos = 100 * MILLISECOND;
 
 /// Budgets and time limits.
 #[derive(Args, Debug)]
@@ -66,6 +68,11 @@ pub struct LimitArgs {
         long, value_parser = span, default_value = "60s", value_name = "SPAN", hide_short_help = true
     )]
     pub origin_give_up: Nanos,
+    /// With --write-policy ordered: writes wait while the origin lacks older ones; at least 100ms
+    #[arg(
+        long, value_parser = span, default_value = "30s", value_name = "SPAN", hide_short_help = true
+    )]
+    pub ordered_lag: Nanos,
     /// Interval at which the journal records the contents of units
     #[arg(
         long, value_parser = span, default_value = "1s", value_name = "SPAN", hide_short_help = true
@@ -142,6 +149,9 @@ impl LimitArgs {
             let why = "accepted above 0 and at most --flash-dead-after";
             bail!(BadSetting::new("flash_timeout", why));
         }
+        if self.ordered_lag < LEAST_LAG {
+            bail!(BadSetting::new("ordered_lag", "accepted at least 100ms"));
+        }
         if self.flash_errors_per_minute == 0 {
             bail!(BadSetting::of("flash_errors_per_minute", 0, "accepted at least 1"));
         }
@@ -153,6 +163,7 @@ impl LimitArgs {
             population_io_bytes: self.populate_io,
             population_share: self.populate_share,
             checkpoint: self.checkpoint.max(1_000_000),
+            ordered_lag: self.ordered_lag,
             flash_timeout: self.flash_timeout,
             flash_dead_after: self.flash_dead_after,
             flash_errors: self.flash_errors_per_minute,

@@ -4,7 +4,7 @@
 use super::log::LogState;
 use super::units::unit_cache::UnitCache;
 use super::{Cache, Current};
-use crate::exec::DevId;
+use crate::exec::{DevId, Nanos};
 use crate::journal::{Journal, Log};
 
 /// The state of a shard's cache.
@@ -18,6 +18,8 @@ pub struct CacheStatus {
     pub units_used: u64,
     /// Slots or pages with dirty data.
     pub units_dirty: u64,
+    /// For how long the oldest change has waited for its replay, under the write policy `ordered`.
+    pub behind: Nanos,
     /// Slots whose unit a rule keeps.
     pub units_kept: u64,
     /// Slots whose unit the journal has logged or enqueued.
@@ -43,6 +45,7 @@ impl Current {
                     units_total: log.blocks,
                     units_used: log.valid,
                     units_dirty: log.dirty,
+                    behind: open.behind(),
                     units_kept: 0,
                     units_logged: log.valid,
                     reached: log.reached,
@@ -62,6 +65,7 @@ fn status<J: Journal>(units: &UnitCache<J>, units_dirty: u64) -> CacheStatus {
         units_total: u64::from(units.table.limit() + units.table.beyond()),
         units_used: u64::from(units.table.used()),
         units_dirty,
+        behind: 0,
         units_kept: u64::from(units.table.kept()),
         units_logged: journal.map_or(0, |journal| journal.base().mapping.logged_count()),
         reached: units.log().map_or((0, 0), Log::reached),

@@ -178,5 +178,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("ordered-unrecorded", "21", "the next epoch begins before the last one is recorded"),
     mutant("ordered-fua-joins", "21", "a write with FUA is in one epoch with later writes"),
     mutant("ordered-flush-joins", "21", "a FLUSH does not end the epoch"),
+    mutant(
+        "ordered-evicts-newest",
+        "21",
+        "an eviction writes the newest version of its page to the origin",
+    ),
     mutant("ordered-evicts", "21", "pages are evicted before they are replayed"),
 ];

@@ -165,8 +165,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
         }
         let mut left = dirty.len() + group.clean.len();
-        let pages = |slots: &[u32]| slots.iter().map(|s| page_of(self.words.slot(*s))).collect();
-        let kept = self.to_origin(pages(&dirty), &span).await;
+        let kept = self.write_evicted(&dirty, &span).await;
         for slot in dirty.clone() {
             if !kept.contains(&page_of(self.words.slot(slot))) {
                 continue;

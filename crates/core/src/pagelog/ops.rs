@@ -25,12 +25,13 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::error::{OpenError, ReleaseError};
+use super::evict::ReadSpan;
 use super::held::Burial;
 use super::host::Host;
 use super::paths::PageLog;
 use super::policy::LogPolicy;
 use super::recover::{Found, Reader};
-use super::words::Mark;
+use super::words::{Kind, Mark, kind_of, page_of};
 use crate::mutant;
 use crate::request::Errno;
 
@@ -193,6 +194,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => written,
             LogPolicy::Ordered if mutant::is_active("ordered-evicts") => written,
             LogPolicy::Ordered => written.min(self.words.get(Mark::Replayed)),
+        }
+    }
+
+    /// Writes pages that are evicted to the origin, if it lacks them. Returns those that stay.
+    pub(super) async fn write_evicted(&self, slots: &[u32], span: &ReadSpan) -> Vec<u64> {
+        let pages = |of: &[u32]| of.iter().map(|slot| page_of(self.words.slot(*slot))).collect();
+        match self.settings.policy {
+            LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => {
+                self.to_origin(pages(slots), span).await
+            }
+            LogPolicy::Ordered if mutant::is_active("ordered-evicts-newest") => {
+                self.to_origin(pages(slots), span).await
+            }
+            // All are replayed, except for lost ones. A newer version has its own epoch.
+            LogPolicy::Ordered => {
+                let _guard = self.lock();
+                let lost = |slot: &u32| kind_of(self.words.slot(*slot)) == Kind::Lost;
+                pages(&slots.iter().copied().filter(lost).collect::<Vec<_>>())
+            }
         }
     }
 

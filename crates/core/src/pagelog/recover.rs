@@ -393,7 +393,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
                 // An older log header repeats what a newer one had as replayed.
                 let dirty = header
                     .replayed
-                    .map_or(true, |mark| position >= mark && word & (DIRTY | REPLAYED) != 0);
+                    .is_none_or(|mark| position >= mark && word & (DIRTY | REPLAYED) != 0);
                 let dirty = if dirty { DIRTY } else { 0 };
                 VALID | dirty & !mutant("page-log-rebuilt-clean", DIRTY)
             }

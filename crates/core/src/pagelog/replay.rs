@@ -67,13 +67,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return false;
         }
         if let Err(errno) = self.replay_epoch(epoch).await {
-            {
+            let failures = {
                 let _guard = self.lock();
                 self.words.add(Mark::Refusals, 1);
-            }
+                self.words.add(Mark::RefusedInRow, 1);
+                self.words.get(Mark::RefusedInRow)
+            };
             self.host.notify();
             if errno != Errno::ESHUTDOWN {
-                self.host.rest(1).await;
+                self.host.rest(failures).await;
             }
         }
         true
@@ -327,6 +329,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 Err(Unread::Device(errno)) => errno,
             };
             if !self.reads_again(errno, &mut bad).await? {
+                // The epoch is tried again, unless this place stays bad.
+                if !self.host.gives_up(self.words.get(Mark::RefusedInRow)) {
+                    return Err(errno);
+                }
                 break;
             }
         }
@@ -355,6 +361,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
         }
         let _guard = self.lock();
+        self.words.set(Mark::RefusedInRow, 0);
         for position in before..end {
             let slot = self.log.slot(position);
             let word = self.words.slot(slot);

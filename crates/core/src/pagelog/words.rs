@@ -89,8 +89,9 @@ pub enum Mark {
     Replaced,
     /// Consecutive errors of the keeper.
     Stumbles,
-    /// Number of parts of epochs that could not be written to the origin.
+    /// How often the replay of an epoch failed, and how often in a row.
     Refusals,
+    RefusedInRow,
     /// Attempts to seal it.
     Seals,
     /// The writer of a log header (a name).

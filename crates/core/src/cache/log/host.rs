@@ -100,6 +100,11 @@ impl ShardHost {
         }
     }
 
+    /// For how long the oldest change has waited for its replay.
+    pub(super) fn waits_for(&self) -> Nanos {
+        self.order.as_ref().and_then(|order| order.waits_for(self.cx.exec.now())).unwrap_or(0)
+    }
+
     /// Waits for a change, but no longer than a time.
     pub(super) async fn changed_within(&self, seen: u64, span: Nanos) {
         if self.changes.get() == seen {

@@ -171,7 +171,7 @@ impl OpenLog {
         let device = Rc::clone(flash.device());
         let dev = device.dev;
         let replays = spec.settings.policy.is_ordered();
-        let order = replays.then(|| Order::new(seat, cx.limits.get().ordered_lag));
+        let order = replays.then(|| Order::new(seat.clone(), cx.limits.get().ordered_lag));
         let host = ShardHost::new(&cx, flash, &place, (ignored, order));
         let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
         let opened = PageLog::open(host, memory, place, spec.settings).await;
@@ -193,7 +193,11 @@ impl OpenLog {
                 device.emit(Event::LogOpened { dev, warm: found.warm });
                 Opened::Open(open)
             }
-            Err(error) => refused(&device, &spec, &error),
+            Err(error) => {
+                // No other log of the volume can replay what is behind its changes.
+                seat.fail();
+                refused(&device, &spec, &error)
+            }
         }
     }
 
@@ -215,6 +219,11 @@ impl OpenLog {
     /// The log's state.
     pub(crate) fn status(&self) -> LogStatus {
         self.log.status()
+    }
+
+    /// For how long the oldest change has waited for its replay.
+    pub(crate) fn behind(&self) -> Nanos {
+        self.log.host().waits_for()
     }
 
     /// Flash that fails gets no more retries: the volume stops.
