@@ -19,7 +19,7 @@ use std::str::FromStr;
 
 use larder_nbd::uri::{Address, Uri, UriError};
 
-use crate::size::{SizeError, format_size, parse_size};
+use larder_core::size::{SizeError, format_size, parse_size};
 
 /// The accepted forms of DEV, for messages.
 pub const ACCEPTED: &str = "PATH, mem:SIZE, null:SIZE, nbd://HOST[:PORT]/EXPORT, \
