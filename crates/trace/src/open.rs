@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace file that can be read several times, and its records.
+//! A trace that can be read several times, in a file or in memory, and its records.
 //!
 //! Records are decoded in batches, so that the decoder is one virtual call a batch instead of one a record.
 
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::TraceError;
 use crate::format::csv::Columns;
 use crate::format::{Format, blkparse, btr, csv, fio, msr, oracle, vscsi};
+use crate::held::Held;
 use crate::record::Record;
 use crate::source::{BATCH, Decode, Failure, Stream, cannot_read, decompress};
+use crate::watch::{self, Watch};
 
 /// The trace shipped with Larder, as `btr.zst`: PostgreSQL 15 under pgbench with Zipf-distributed updates, recorded
 /// below the file system.
@@ -36,18 +39,25 @@ impl Default for Options {
     }
 }
 
-/// A trace in a file.
+/// A trace in a file or in memory.
 #[derive(Clone, Debug)]
 pub struct Trace {
     path: PathBuf,
     options: Options,
+    held: Option<Arc<[Record]>>,
 }
 
 impl Trace {
     /// The trace at `path`; nothing is opened yet.
     #[must_use]
     pub fn new(path: &Path, options: Options) -> Self {
-        Self { path: path.to_owned(), options }
+        Self { path: path.to_owned(), options, held: None }
+    }
+
+    /// A trace in memory; `name` is used in messages, and of the options only the device counts.
+    #[must_use]
+    pub fn held(name: &str, records: Arc<[Record]>, options: Options) -> Self {
+        Self { path: PathBuf::from(name), options, held: Some(records) }
     }
 
     /// Opens the trace and returns its records from the first.
@@ -56,6 +66,10 @@ impl Trace {
     /// The file cannot be opened, or its format is unknown.
     pub fn records(&self) -> Result<Records, TraceError> {
         let name = self.path.display().to_string();
+        if let Some(records) = &self.held {
+            let decoder = Box::new(Held::new(records.clone()));
+            return Ok(Records::new(name, decoder, self.options.dev));
+        }
         let cannot = |error| TraceError::file(&name, format!("cannot be opened: {error}"));
         let file = File::open(&self.path).map_err(cannot)?;
         let mut options = self.options.clone();
@@ -63,7 +77,13 @@ impl Trace {
         Records::from_reader(file, &name, &options)
     }
 
-    /// The file.
+    /// How it is read.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The file, or the name of a trace in memory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -79,6 +99,7 @@ pub struct Records {
     failure: Option<Failure>,
     ended: bool,
     dev: Option<u8>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Records {
@@ -116,8 +137,12 @@ impl Records {
             return Err(TraceError::file(name, what));
         }
         let decoder = decoder(format, version, stream, options);
-        let (name, batch, dev) = (name.to_owned(), Vec::with_capacity(BATCH), options.dev);
-        Ok(Self { name, decoder, batch, next: 0, failure: None, ended: false, dev })
+        Ok(Self::new(name.to_owned(), decoder, options.dev))
+    }
+
+    fn new(name: String, decoder: Box<dyn Decode>, dev: Option<u8>) -> Self {
+        let (batch, watch) = (Vec::with_capacity(BATCH), watch::current());
+        Self { name, decoder, batch, next: 0, failure: None, ended: false, dev, watch }
     }
 
     /// The next decoded records; `None` at the end. For loops where the iterator's cost per record matters.
@@ -147,6 +172,14 @@ impl Records {
             match self.decoder.batch(&mut self.batch) {
                 Ok(()) => self.ended = self.batch.is_empty(),
                 Err(failure) => (self.ended, self.failure) = (true, Some(failure)),
+            }
+            if let Some(watch) = &self.watch {
+                watch.add(self.batch.len());
+                if watch.is_stopped() {
+                    (self.ended, self.failure) = (true, None);
+                    self.batch.clear();
+                    return Err(watch::stopped(&self.name));
+                }
             }
             if let Some(dev) = self.dev {
                 self.batch.retain(|record| record.dev == dev);

@@ -7,6 +7,9 @@ pub const DEVICE_BYTES: u64 = 1 << 44;
 /// Bytes of a page, the unit in which accesses are counted.
 pub const PAGE_BYTES: u64 = 4096;
 
+/// A request of so many bytes takes a loop over its pages a noticeable time.
+pub const LONG_BYTES: u32 = 16 << 20;
+
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {

@@ -6,9 +6,10 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_io::rough_size;
-use larder_trace::info::{EXACT_MOST_BYTES, Info, Progress, Traffic, info};
+use larder_trace::info::{
+    EXACT_MOST_BYTES, Info, Progress, QUANTILES, Traffic, info, json, percent_of,
+};
 use larder_trace::{PAGE_BYTES, Trace};
-use serde_json::{Value, json};
 
 use super::output::TELL_EVERY;
 use super::read::InputArgs;
@@ -27,9 +28,6 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-/// Shares of requests or reuses.
-const QUANTILES: [(&str, f64); 5] =
-    [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p100", 1.0)];
 /// Sizes of a cache in the table, in percent of the pages.
 const TABLE: [u64; 10] = [1, 2, 5, 10, 20, 25, 40, 60, 80, 100];
 
@@ -55,73 +53,11 @@ pub fn show(args: &InfoArgs) -> Result<()> {
     if found.totals.all.requests == 0 {
         bail!("{}: has no requests; accepted: at least one", args.input.trace.display());
     }
-    out::line(if args.json { as_json(&found).to_string() } else { as_text(&found) })
+    out::line(if args.json { json(&found).to_string() } else { as_text(&found) })
 }
 
 fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
-}
-
-fn percent_of(pages: u64, percent: u64) -> u64 {
-    (u128::from(pages) * u128::from(percent) / 100) as u64
-}
-
-fn traffic(t: &Traffic) -> Value {
-    json!({
-        "requests": t.requests,
-        "reads": t.reads,
-        "writes": t.writes,
-        "write_ratio": share(t.writes, t.requests),
-        "request_bytes": t.bytes,
-        "write_bytes": t.write_bytes,
-        "accesses": t.accesses,
-        "sequential_ratio": share(t.follows, t.requests),
-        "near_sequential_ratio": share(t.follows_recent, t.requests),
-    })
-}
-
-fn as_json(found: &Info) -> Value {
-    let (totals, reuse) = (&found.totals, &found.reuse);
-    let timed = totals.duration_us() > 0;
-    let mut value = traffic(&totals.all);
-    let sizes = QUANTILES.map(|(name, q)| (name.to_owned(), json!(totals.sizes.quantile(q))));
-    let distances = QUANTILES.map(|(name, q)| (name.to_owned(), json!(reuse.curve.distance(q))));
-    let curve = (1..=100).map(|percent| {
-        let pages = percent_of(reuse.unique, percent);
-        json!({
-            "capacity_ratio": percent as f64 / 100.0,
-            "capacity_bytes": pages * PAGE_BYTES,
-            "miss_ratio": reuse.exact.then(|| reuse.curve.miss_ratio(pages)),
-            "sampled_miss_ratio": found.sampled.miss_ratio(pages),
-        })
-    });
-    let windows = reuse.working_set.iter().map(|w| {
-        let begin = if timed { w.begin as f64 / 1e6 } else { w.begin as f64 };
-        let key = if timed { "begin_seconds" } else { "begin_accesses" };
-        json!({ key: begin, "accesses": w.accesses, "unique_bytes": w.unique * PAGE_BYTES })
-    });
-    let devices = totals.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
-        let mut row = traffic(t);
-        row["dev"] = json!(dev);
-        row["unique"] = json!(unique);
-        row
-    });
-    value["exact"] = json!(reuse.exact);
-    value["unique"] = json!(reuse.unique);
-    value["footprint_bytes"] = json!(reuse.unique * PAGE_BYTES);
-    value["reuse_ratio"] = json!(reuse.curve.reuse_ratio());
-    value["duration_seconds"] = json!(timed.then_some(totals.duration_us() as f64 / 1e6));
-    value["request_size_bytes"] = Value::Object(sizes.into_iter().collect());
-    value["reuse_distance_pages"] = Value::Object(distances.into_iter().collect());
-    value["sample"] = json!({
-        "ratio": found.sample_ratio,
-        "pages": found.sample_pages,
-        "mean_absolute_error": found.sample_error,
-    });
-    value["lru"] = curve.collect();
-    value["working_set"] = windows.collect();
-    value["devices"] = devices.collect();
-    value
 }
 
 fn as_text(found: &Info) -> String {

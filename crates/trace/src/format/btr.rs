@@ -10,7 +10,8 @@ use crate::error::Place;
 use crate::record::{Op, Record};
 use crate::source::{Chunks, Decode, Failure, Stream};
 
-const RECORD_BYTES: usize = 24;
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 24;
 
 pub(crate) struct Reader(Chunks<RECORD_BYTES>);
 
@@ -27,7 +28,7 @@ impl Decode for Reader {
     }
 }
 
-fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, String> {
+pub(crate) fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, String> {
     let mut rest = &bytes[..];
     let ts_us = u64::from_le_bytes(take(&mut rest));
     let offset_bytes = u64::from_le_bytes(take(&mut rest));
@@ -56,6 +57,10 @@ pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
 }
 
 pub(crate) fn write(record: &Record, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(&encode(record))
+}
+
+pub(crate) fn encode(record: &Record) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
     bytes[0..8].copy_from_slice(&record.ts_us.to_le_bytes());
     bytes[8..16].copy_from_slice(&record.offset_bytes.to_le_bytes());
@@ -66,5 +71,5 @@ pub(crate) fn write(record: &Record, out: &mut dyn Write) -> io::Result<()> {
         Op::Unknown => 2,
     };
     bytes[21] = record.dev;
-    out.write_all(&bytes)
+    bytes
 }

@@ -77,6 +77,12 @@ impl Curve {
     }
 }
 
+/// This many percent of a number of pages, rounded down.
+#[must_use]
+pub fn percent_of(pages: u64, percent: u64) -> u64 {
+    (u128::from(pages) * u128::from(percent) / 100) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

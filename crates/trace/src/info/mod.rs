@@ -9,16 +9,20 @@
 
 mod curve;
 mod distances;
+mod json;
 mod sample;
 mod totals;
 mod working_set;
 
-pub use curve::Curve;
+pub use curve::{Curve, percent_of};
+pub use json::{QUANTILES, json};
 pub use totals::{Sizes, Totals, Traffic};
 pub use working_set::Window;
 
 use crate::error::TraceError;
-use crate::open::{Records, Trace};
+use crate::open::Trace;
+use crate::record::LONG_BYTES;
+use crate::watch;
 use distances::{BYTES_PER_PAGE, Distances};
 use sample::Sample;
 use working_set::WorkingSet;
@@ -87,7 +91,7 @@ pub fn info(
     mut report: impl FnMut(Progress),
 ) -> Result<Info, TraceError> {
     let (mut totals, mut sample) = (Totals::default(), Sample::default());
-    each(trace.records()?, 1, &mut report, |record| {
+    each(trace, 1, &mut report, |record| {
         totals.add(record);
         record.pages().for_each(|page| sample.add(page));
     })?;
@@ -97,7 +101,7 @@ pub fn info(
 
     let mut all = exact.then(|| Side::new(&totals, 1.0));
     let mut some = Side::new(&totals, sample.ratio());
-    each(trace.records()?, 2, &mut report, |record| {
+    each(trace, 2, &mut report, |record| {
         for page in record.pages() {
             if let Some(all) = &mut all {
                 all.access(page, record.ts_us);
@@ -122,14 +126,19 @@ pub fn info(
 }
 
 fn each(
-    mut records: Records,
+    trace: &Trace,
     pass: u32,
     report: &mut impl FnMut(Progress),
     mut see: impl FnMut(&crate::Record),
 ) -> Result<(), TraceError> {
-    let (mut requests, mut reported) = (0_u64, 0);
+    let (mut records, mut requests, mut reported) = (trace.records()?, 0_u64, 0);
     while let Some(batch) = records.next_batch()? {
-        batch.iter().for_each(&mut see);
+        for record in batch {
+            see(record);
+            if record.len_bytes >= LONG_BYTES {
+                watch::check(trace.path())?;
+            }
+        }
         requests += batch.len() as u64;
         if requests / REPORT_EVERY > reported {
             reported = requests / REPORT_EVERY;
