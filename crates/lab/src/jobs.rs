@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use larder_trace::watch::{current, watched};
 
 /// An estimate of the time that is left, from the jobs that are done: `; about 3 min left`. Empty where no job is done,
 /// or none is left.
@@ -73,9 +74,10 @@ pub fn run_jobs_on<J: Sync, T: Send>(
             );
         }
     };
+    let watch = current();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(work);
+            scope.spawn(|| watched(watch.clone(), work));
         }
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -26,11 +26,14 @@ pub mod regret;
 pub mod replays;
 pub mod scenario;
 
-/// Prints progress on standard error. If the reader is gone, the work continues without it.
+/// Prints progress on standard error, except in work that has a watch ([`larder_trace::watch`]), which shows its own. If the
+/// reader is gone, the work continues without it.
 #[macro_export]
 macro_rules! tell {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($words)*);
+        if larder_trace::watch::current().is_none() {
+            let _ = writeln!(std::io::stderr(), $($words)*);
+        }
     }};
 }

@@ -4,11 +4,15 @@
 //! A point is a scenario of the kind `volume` with the load `trace`, as `larder sim --trace` runs it. What it came to
 //! is read here, so that both state the same of a run.
 
+use anyhow::{Context as _, Result};
+use larder_trace::{Columns, Options};
 use serde::Serialize;
 use serde_json::Value as Json;
-use toml::Value;
+use toml::{Table, Value};
 
-use crate::scenario::{BadScenario, Scenario};
+use crate::hits::replay::Capacity;
+
+use crate::scenario::{BadScenario, Scenario, run_point};
 
 /// Periodic updates in the time of a run, and the longest time between two (the preset's own).
 const UPDATES: f64 = 8.0;
@@ -116,4 +120,112 @@ pub(crate) fn scenario(
         scenario.set(key, value)?;
     }
     Ok(scenario)
+}
+
+/// A trace behind a system, as flags or arguments describe it; what is not given has the scenario's default.
+///
+/// Why it becomes a scenario: flags, arguments and files then have the same settings and the same code that runs them.
+#[derive(Clone, Debug, Default)]
+pub struct Replayed {
+    /// The trace.
+    pub path: String,
+    /// How it is read.
+    pub read: Options,
+    /// A preset, `no-cache` or `all-flash`.
+    pub system: String,
+    /// The slow device's profile.
+    pub origin: Option<String>,
+    /// The flash device's profile.
+    pub flash: Option<String>,
+    /// The unit of caching.
+    pub unit_bytes: Option<u64>,
+    /// The replacement policy.
+    pub replacement: Option<String>,
+    /// Metadata that survives a crash.
+    pub durability: Option<String>,
+    /// Flash for cached data, in bytes or as a share of the trace's footprint.
+    pub flash_size: Option<Capacity>,
+    /// The recorded times are accelerated by this factor.
+    pub speed: Option<f64>,
+    /// Requests in flight, without recorded times.
+    pub outstanding: Option<u32>,
+    /// The share of the requests before counters start.
+    pub warm_up_share: Option<f64>,
+    /// Only the first requests.
+    pub requests: Option<u32>,
+    /// Of the devices.
+    pub seed: Option<i64>,
+}
+
+impl Replayed {
+    /// The scenario.
+    ///
+    /// # Errors
+    /// A setting cannot be set.
+    pub fn scenario(&self) -> Result<Scenario> {
+        let text = |value: &Option<String>| value.as_deref().map(Value::from);
+        let (mut mib, mut share) = (None, None);
+        match self.flash_size {
+            Some(Capacity::Bytes(bytes)) => mib = Some(bytes as f64 / f64::from(1 << 20)),
+            Some(Capacity::Millionths(of)) => share = Some(f64::from(of) / 1e6),
+            None => {}
+        }
+        let settings = [
+            ("kind", Some("volume".into())),
+            ("load", Some("trace".into())),
+            ("system", Some(self.system.as_str().into())),
+            ("origin", text(&self.origin)),
+            ("flash", text(&self.flash)),
+            ("seed", self.seed.map(Value::Integer)),
+            ("unit_kib", self.unit_bytes.map(|bytes| Value::Integer((bytes >> 10) as i64))),
+            ("replacement", text(&self.replacement)),
+            ("durability", text(&self.durability)),
+            ("trace.path", Some(self.path.as_str().into())),
+            ("trace.flash_mib", mib.map(Value::Float)),
+            ("trace.flash_share", share.map(Value::Float)),
+            ("trace.speed", self.speed.map(Value::Float)),
+            ("trace.outstanding", self.outstanding.map(|n| i64::from(n).into())),
+            ("trace.warm_up_share", self.warm_up_share.map(Value::Float)),
+            ("trace.requests", self.requests.map(|n| i64::from(n).into())),
+        ];
+        let mut scenario = Scenario::parse(&self.path, "")?;
+        for (key, value) in settings {
+            if let Some(value) = value {
+                scenario.set(key, value)?;
+            }
+        }
+        for (key, value) in trace_keys(&self.read) {
+            scenario.set(&format!("trace.{key}"), value)?;
+        }
+        Ok(scenario)
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A setting cannot be, or the trace is malformed.
+    pub fn run(&self) -> Result<Json> {
+        let point = self.scenario()?.points()?.pop().context("a scenario has a point")?;
+        run_point(&point.settings)
+    }
+}
+
+/// How a trace is read, as keys of a scenario's `[trace]`; defaults are left out.
+fn trace_keys(read: &Options) -> Vec<(&'static str, Value)> {
+    let (defaults, text) = (Options::default(), |value: &str| Value::from(value));
+    let columns = (read.columns != Columns::default()).then(|| text(read.columns.text()));
+    let keys = [
+        ("format", read.format.map(|format| text(format.name()))),
+        ("dev", read.dev.map(|dev| i64::from(dev).into())),
+        ("columns", columns),
+        ("event", (read.event != defaults.event).then(|| text(&read.event.to_string()))),
+    ];
+    keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+/// The `[trace]` of a scenario.
+#[must_use]
+pub fn trace_table(path: &str, read: &Options) -> Table {
+    let keys = trace_keys(read).into_iter().map(|(key, value)| (key.to_owned(), value));
+    keys.chain([("path".to_owned(), path.into())]).collect()
 }

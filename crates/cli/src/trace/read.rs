@@ -27,6 +27,13 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
+    /// Whether a flag was given.
+    #[cfg(feature = "lab")]
+    pub fn is_given(&self) -> bool {
+        let Self { format, dev, columns, event } = self;
+        format.is_some() || dev.is_some() || columns.is_some() || event.is_some()
+    }
+
     /// The options of the reader.
     pub fn options(&self) -> Options {
         Options {

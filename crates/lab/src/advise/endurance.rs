@@ -5,6 +5,9 @@
 //! rating. A rating is of bytes that hosts write and includes some amplification, so the result is conservative if the
 //! model knows the amplification.
 
+use std::str::FromStr;
+
+use larder_core::size::parse_size;
 use serde::Serialize;
 
 /// Days of a year.
@@ -27,6 +30,23 @@ impl Default for Endurance {
     /// The rating of read-intensive drives.
     fn default() -> Self {
         Self::DriveWritesPerDay(1.0)
+    }
+}
+
+impl FromStr for Endurance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("got '{text}', accepted bytes, as 600TB, or as 0.3DWPD");
+        let upper = text.to_ascii_uppercase();
+        if let Some(times) = upper.strip_suffix("DWPD") {
+            let times = times.trim().parse::<f64>().ok().filter(|n| (1e-3..=1e3).contains(n));
+            return times.map(Self::DriveWritesPerDay).ok_or_else(wrong);
+        }
+        match parse_size(text) {
+            Ok(bytes) if bytes > 0 => Ok(Self::Written(bytes)),
+            _ => Err(wrong()),
+        }
     }
 }
 
@@ -122,5 +142,16 @@ mod tests {
         let wear = Wear::of(0.0, 10.0, None, GB, Endurance::default());
         assert_eq!((wear.years, wear.drive_writes_per_day), (None, 0.0));
         assert_eq!(Wear::of(5.0, 0.0, None, GB, Endurance::default()).years, None);
+    }
+
+    #[test]
+    fn endurance_is_bytes_or_drive_writes() {
+        let of = |text: &str| text.parse::<Endurance>();
+        assert_eq!(of("600TB"), Ok(Endurance::Written(600_000_000_000_000)));
+        assert_eq!(of("0.3DWPD"), Ok(Endurance::DriveWritesPerDay(0.3)));
+        assert_eq!(of("3 dwpd"), Ok(Endurance::DriveWritesPerDay(3.0)));
+        for bad in ["", "0", "0DWPD", "-1DWPD", "DWPD", "five", "nanDWPD"] {
+            assert!(of(bad).unwrap_err().contains("accepted"), "{bad}");
+        }
     }
 }

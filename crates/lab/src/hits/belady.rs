@@ -6,11 +6,16 @@
 
 use std::collections::BinaryHeap;
 
+use larder_trace::watch;
+
 use super::Hits;
 use super::units::Units;
 
 /// Never asked for again.
 const NEVER: u32 = u32::MAX;
+
+/// Accesses between two looks at the watch.
+const WATCHED: usize = 1 << 16;
 
 /// Bytes that [`Future`] takes at most.
 #[must_use]
@@ -43,7 +48,7 @@ impl Future {
         self.accesses.push(*number);
     }
 
-    /// Replays them through a cache of so many units.
+    /// Replays them through a cache of so many units. If the work is stopped, the counts are those of a part.
     #[must_use]
     pub fn replay(self, capacity: u32) -> Hits {
         let Self { units, unique, accesses } = self;
@@ -57,7 +62,11 @@ impl Future {
         let mut resident: Vec<Option<u32>> = vec![None; unique as usize];
         let mut heap = BinaryHeap::new();
         let (mut used, mut misses) = (0, 0);
+        let watch = watch::current();
         for (at, unit) in accesses.iter().enumerate() {
+            if at % WATCHED == 0 && watch.as_ref().is_some_and(|watch| watch.is_stopped()) {
+                break;
+            }
             if resident[*unit as usize].is_none() {
                 misses += 1;
                 if used < capacity {

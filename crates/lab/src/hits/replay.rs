@@ -8,7 +8,8 @@ use std::str::FromStr;
 
 use larder_core::config::{ReplacementChoice, WithPolicy};
 use larder_core::policy::replacement::Replacement;
-use larder_trace::{Records, Trace, TraceError};
+use larder_core::size::parse_size;
+use larder_trace::{LONG_BYTES, Records, Trace, TraceError, watch};
 
 use super::belady::{self, Future};
 use super::units::Units;
@@ -37,6 +38,31 @@ impl FromStr for Capacity {
     }
 }
 
+impl Capacity {
+    /// A capacity as the user writes it: bytes, as `512MiB`, or a share, as `5%`.
+    ///
+    /// # Errors
+    /// The text is neither; the error states what is accepted.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('%') {
+            return text.parse().map_err(|e: NoShare| e.to_string());
+        }
+        parse_size(text).map(Self::Bytes).map_err(|e| e.to_string())
+    }
+}
+
+/// A unit of caching as the user writes it.
+///
+/// # Errors
+/// The text is no size, or no power of two from 512 to 1 GiB.
+pub fn parse_unit(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|e| e.to_string())?;
+    if bytes.is_power_of_two() && (512..=1 << 30).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("got '{text}', accepted a power of two from 512 to 1GiB"))
+}
+
 fn millionths(text: &str) -> Option<u32> {
     let number = text.strip_suffix('%')?;
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
@@ -59,6 +85,22 @@ pub enum Policy {
     Belady,
 }
 
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "belady" {
+            return Ok(Self::Belady);
+        }
+        let known = ReplacementChoice::NAMED;
+        let found = known.iter().find(|(name, _)| *name == text);
+        found.map(|(_, choice)| Self::Engine(*choice)).ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            format!("got '{text}', accepted {}, belady", names.join(", "))
+        })
+    }
+}
+
 /// What to replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
@@ -78,6 +120,9 @@ pub enum ReplayError {
     /// The trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The trace has no requests.
+    #[error("{0}: has no requests; accepted: at least one")]
+    Empty(String),
     /// The capacity is no cache.
     #[error("a capacity of {0} units; accepted: 1 to {MOST_UNITS}")]
     Capacity(u64),
@@ -104,27 +149,14 @@ impl Replay {
     /// Runs it.
     ///
     /// # Errors
-    /// The trace is malformed; the capacity is no cache.
+    /// The trace is malformed or empty; the capacity is no cache.
     pub fn run(&self, mut tell: impl FnMut(Told)) -> Result<Hits, ReplayError> {
-        let bytes = |bytes: u64| Ok::<_, ReplayError>((bytes / self.unit_bytes, None));
-        let (capacity, counted) = match self.capacity {
-            Capacity::Bytes(of) if self.policy != Policy::Belady => bytes(of)?,
-            Capacity::Bytes(of) => (bytes(of)?.0, Some(self.count(&mut tell)?)),
-            Capacity::Millionths(share) => {
-                let counted = self.count(&mut tell)?;
-                let units = u128::from(counted.unique) * u128::from(share) / 1_000_000;
-                (units as u64, Some(counted))
-            }
-        };
-        let capacity = match u32::try_from(capacity) {
-            Ok(capacity) if (1..=MOST_UNITS).contains(&capacity) => capacity,
-            _ => return Err(ReplayError::Capacity(capacity)),
-        };
+        let (capacity, counted) = self.capacity(&mut tell)?;
         match (self.policy, counted) {
             (Policy::Engine(choice), _) => {
                 let replay =
                     Engine { records: self.trace.records()?, replay: self, capacity, tell };
-                Ok(choice.with(capacity, capacity, self.unit_bytes, replay)?)
+                self.not_empty(choice.with(capacity, capacity, self.unit_bytes, replay)?)
             }
             (Policy::Belady, Some(counted)) if counted.accesses > Future::MOST => {
                 Err(ReplayError::TooLong(counted.accesses))
@@ -134,8 +166,55 @@ impl Replay {
                 tell(Told::Memory(belady::memory_bytes(accesses, unique)));
                 let mut future = Future::default();
                 self.each(self.trace.records()?, &mut tell, |unit| future.push(unit))?;
-                Ok(future.replay(capacity))
+                self.not_empty(future.replay(capacity))
             }
+        }
+    }
+
+    /// The units of the cache.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn units(&self) -> Result<u32, ReplayError> {
+        Ok(self.capacity(&mut |_| ())?.0)
+    }
+
+    /// Runs it under a policy that is not the engine's, made for a cache of so many units.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn run_under<P: Replacement + 'static>(
+        &self,
+        make: impl FnOnce(u32) -> P,
+        mut tell: impl FnMut(Told),
+    ) -> Result<Hits, ReplayError> {
+        let (capacity, _) = self.capacity(&mut tell)?;
+        let replay = Engine { records: self.trace.records()?, replay: self, capacity, tell };
+        self.not_empty(replay.with(make(capacity))?)
+    }
+
+    fn not_empty(&self, hits: Hits) -> Result<Hits, ReplayError> {
+        match hits.accesses {
+            0 => Err(ReplayError::Empty(self.trace.path().display().to_string())),
+            _ => Ok(hits),
+        }
+    }
+
+    /// The units of the cache; counts those of the trace where they are needed.
+    fn capacity(&self, tell: &mut impl FnMut(Told)) -> Result<(u32, Option<Hits>), ReplayError> {
+        let bytes = |bytes: u64| Ok::<_, ReplayError>((bytes / self.unit_bytes, None));
+        let (capacity, counted) = match self.capacity {
+            Capacity::Bytes(of) if self.policy != Policy::Belady => bytes(of)?,
+            Capacity::Bytes(of) => (bytes(of)?.0, Some(self.count(tell)?)),
+            Capacity::Millionths(share) => {
+                let counted = self.not_empty(self.count(tell)?)?;
+                let units = u128::from(counted.unique) * u128::from(share) / 1_000_000;
+                (units as u64, Some(counted))
+            }
+        };
+        match u32::try_from(capacity) {
+            Ok(capacity) if (1..=MOST_UNITS).contains(&capacity) => Ok((capacity, counted)),
+            _ => Err(ReplayError::Capacity(capacity)),
         }
     }
 
@@ -166,6 +245,9 @@ impl Replay {
                 let last = (base + record.end_bytes() - 1) >> unit_bits;
                 seen += last - first + 1;
                 (first..=last).for_each(&mut access);
+                if record.len_bytes >= LONG_BYTES {
+                    watch::check(self.trace.path())?;
+                }
             }
             if seen / TOLD_EVERY > told {
                 told = seen / TOLD_EVERY;
@@ -205,6 +287,19 @@ impl<F: FnMut(Told)> WithPolicy for Engine<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_and_policies_are_parsed_and_others_are_refused() {
+        assert_eq!(parse_unit("4KiB"), Ok(4096));
+        for bad in ["0", "100", "3KiB", "2GiB", "-4096", "x"] {
+            assert!(parse_unit(bad).unwrap_err().contains("accepted"), "{bad}");
+        }
+        assert_eq!("belady".parse(), Ok(Policy::Belady));
+        let error = "mru".parse::<Policy>().unwrap_err();
+        assert!(error.starts_with("got 'mru', accepted gclock, lru"), "{error}");
+        assert_eq!(Capacity::parse("512MiB"), Ok(Capacity::Bytes(512 << 20)));
+        assert!(Capacity::parse("0%").is_err() && Capacity::parse("nan").is_err());
+    }
 
     #[test]
     fn shares_are_exact() {

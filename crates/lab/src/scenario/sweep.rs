@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
+use larder_trace::watch::{current, watched};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -246,9 +247,10 @@ pub fn sweeps(
         }
     };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let watch = current();
     std::thread::scope(|scope| {
         for _ in 0..jobs.unwrap_or(processors).clamp(1, todo.len().max(1)) {
-            scope.spawn(work);
+            scope.spawn(|| watched(watch.clone(), work));
         }
     });
     let finished = |part: Part<'_>| {

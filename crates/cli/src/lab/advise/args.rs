@@ -8,13 +8,13 @@ use clap::Args;
 use larder_core::exec::Nanos;
 use larder_lab::advise::endurance::Endurance;
 use larder_lab::advise::{Advice, Asked, REQUESTS, advise as ask, page};
+use larder_lab::replays::trace_table;
 use larder_report::About;
 
 use crate::control::ControlArgs;
-use crate::lab::sim::args::trace_keys;
 use crate::out;
 use crate::trace::read::ReadArgs;
-use crate::units::{self, jobs, span};
+use crate::units::{jobs, span};
 
 /// The trace and the devices.
 #[derive(Args, Debug)]
@@ -39,7 +39,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "PROFILE", requires = "origin_profile")]
     pub flash_profile: Option<String>,
     /// Rated endurance: bytes written, as 600TB, or drive writes a day for five years [default: 1DWPD]
-    #[arg(long, value_name = "TBW|DWPD", value_parser = endurance)]
+    #[arg(long, value_name = "TBW|DWPD", value_parser = str::parse::<Endurance>)]
     pub endurance: Option<Endurance>,
     /// Requests to replay at most for each point
     #[arg(
@@ -56,19 +56,6 @@ pub struct AdviseArgs {
     /// Also write one HTML file with both curves and all numbers
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-}
-
-fn endurance(text: &str) -> Result<Endurance, String> {
-    let wrong = || format!("got '{text}', accepted bytes, as 600TB, or as 0.3DWPD");
-    let upper = text.to_ascii_uppercase();
-    if let Some(times) = upper.strip_suffix("DWPD") {
-        let times = times.trim().parse::<f64>().ok().filter(|n| (1e-3..=1e3).contains(n));
-        return times.map(Endurance::DriveWritesPerDay).ok_or_else(wrong);
-    }
-    match units::size(text) {
-        Ok(bytes) if bytes > 0 => Ok(Endurance::Written(bytes)),
-        _ => Err(wrong()),
-    }
 }
 
 /// Requests that are replayed, and the devices.
@@ -91,11 +78,9 @@ impl AdviseArgs {
         let Replayed { name, path, origin, flash } = replayed;
         let text =
             path.to_str().context("the path of the trace is no UTF-8, as a scenario must be")?;
-        let mut keys = toml::Table::from_iter([("path".to_owned(), text.into())]);
-        keys.extend(trace_keys(&self.read).into_iter().map(|(key, value)| (key.to_owned(), value)));
         let advice = ask(&Asked {
             trace: larder_trace::Trace::new(path, self.read.options()),
-            trace_keys: keys,
+            trace_keys: trace_table(text, &self.read.options()),
             origin: origin.to_owned(),
             flash: flash.to_owned(),
             requests: self.requests,
@@ -115,20 +100,5 @@ impl AdviseArgs {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(advice)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn endurance_is_bytes_or_drive_writes() {
-        assert_eq!(endurance("600TB"), Ok(Endurance::Written(600_000_000_000_000)));
-        assert_eq!(endurance("0.3DWPD"), Ok(Endurance::DriveWritesPerDay(0.3)));
-        assert_eq!(endurance("3 dwpd"), Ok(Endurance::DriveWritesPerDay(3.0)));
-        for bad in ["", "0", "0DWPD", "-1DWPD", "DWPD", "five", "nanDWPD"] {
-            assert!(endurance(bad).unwrap_err().contains("accepted"), "{bad}");
-        }
     }
 }

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
-use larder_lab::hits::replay::{Capacity, NoShare};
+use larder_lab::hits::replay::{Capacity, parse_unit};
 
 use crate::choices::DurabilityArg;
 use crate::trace::read::ReadArgs;
-use crate::units::{jobs, ratio, size};
+use crate::units::{jobs, ratio};
 
 /// The run.
 #[derive(Args, Debug)]
@@ -54,12 +54,12 @@ pub struct SimArgs {
     /// Unit of caching, a power of two [default: 4KiB with --hits, else the preset's]
     ///
     /// With --hits at least 512 bytes; an access is then one unit that a request touches.
-    #[arg(long, value_name = "SIZE", value_parser = unit, requires = "replays")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_unit, requires = "replays")]
     pub unit: Option<u64>,
     /// Size of the cache: bytes, as 512MiB, or a share of the units in the trace, as 5%
     ///
     /// Both are rounded down to whole units.
-    #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "hits")]
+    #[arg(long, value_name = "SIZE", value_parser = Capacity::parse, requires = "hits")]
     pub capacity: Option<Capacity>,
     #[command(flatten)]
     pub replay: ReplayArgs,
@@ -85,7 +85,7 @@ pub struct ReplayArgs {
     ///
     /// The footprint is the bytes of all different pages of 4 KiB in the trace. A share is rounded up to whole MiB, the
     /// same bytes for every preset.
-    #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "preset")]
+    #[arg(long, value_name = "SIZE", value_parser = Capacity::parse, requires = "preset")]
     pub flash_size: Option<Capacity>,
     /// Metadata that survives a crash [default: the preset's]
     #[arg(long, value_name = "DURABILITY", requires = "preset", hide_short_help = true)]
@@ -108,31 +108,4 @@ pub struct ReplayArgs {
     /// Replay only the first N requests
     #[arg(long, value_name = "N", requires = "preset", hide_short_help = true)]
     pub requests: Option<u32>,
-}
-
-fn unit(text: &str) -> Result<u64, String> {
-    let bytes = size(text)?;
-    if bytes.is_power_of_two() && (512..=1 << 30).contains(&bytes) {
-        return Ok(bytes);
-    }
-    Err(format!("got '{text}', accepted a power of two from 512 to 1GiB"))
-}
-
-fn capacity(text: &str) -> Result<Capacity, String> {
-    if text.contains('%') {
-        return text.parse().map_err(|e: NoShare| e.to_string());
-    }
-    size(text).map(Capacity::Bytes)
-}
-
-/// The flags of a trace that are given, as keys of a scenario's `[trace]`.
-pub fn trace_keys(read: &ReadArgs) -> Vec<(&'static str, toml::Value)> {
-    let text = |value: &str| toml::Value::from(value);
-    let keys = [
-        ("format", read.format.map(|format| text(format.name()))),
-        ("dev", read.dev.map(|dev| i64::from(dev).into())),
-        ("columns", read.columns.as_ref().map(|columns| text(columns.text()))),
-        ("event", read.event.map(|event| text(&event.to_string()))),
-    ];
-    keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }

@@ -19,7 +19,7 @@ use crate::out;
 pub fn sim(args: &SimArgs) -> Result<()> {
     let mut scenario = match (&args.scenario, &args.replay.preset) {
         (Some(path), _) => from_file(args, path)?,
-        (None, Some(preset)) => replay::scenario(args, preset)?,
+        (None, Some(preset)) => replay::replayed(args, preset)?.scenario()?,
         (None, None) => return hits::hits(args),
     };
     for setting in &args.set {
@@ -48,7 +48,7 @@ pub fn sim(args: &SimArgs) -> Result<()> {
 
 /// A scenario from its file. The file states how its trace is read.
 fn from_file(args: &SimArgs, path: &Path) -> Result<Scenario> {
-    if !args::trace_keys(&args.read).is_empty() {
+    if args.read.is_given() {
         bail!("--format, --dev, --columns and --event are for --trace; accepted: --set");
     }
     let text =
