@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pg", &["core", "private", "shared"]),
     ("report", &[]),
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
+    ("python", &["core", "lab", "trace"]),
     ("bench", &["core", "front", "io", "lab", "model", "nbd", "report", "sim", "trace", "volume"]),
     // A dev-dependency: it is in no other row.
     ("testkit", &["bench", "core", "front", "io", "nbd", "shared", "sim", "volume"]),
