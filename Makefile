@@ -27,7 +27,7 @@ SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
 	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image \
-	deps-packages
+	deps-packages test-python deps-python
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -42,6 +42,7 @@ help:
 	@echo "             ($(PG_CONFIG)); make uninstall-postgres removes it"
 	@echo "make packages    packages of Debian and an RPM, in $(PACKAGES); make test-packages installs and upgrades"
 	@echo "             them in bare roots, as root; make image makes a container image from a package"
+	@echo "make test-python    install the Python package into $(RELEASE)/../python, and test it; not in make test"
 	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before; make uninstall removes them"
@@ -131,6 +132,10 @@ packages: deps-build deps-packages
 test-packages: deps-build deps-packages
 	tests/packages $(ARGS)
 
+# Not part of `make test`: it builds the release profile, and installs packages of Python.
+test-python: build deps-python
+	LARDER=$(abspath $(LARDER)) scripts/python-test $(ARGS)
+
 image: packages
 	scripts/image $(PACKAGES)
 
@@ -191,6 +196,9 @@ deps-test:
 
 deps-packages:
 	@scripts/deps packages
+
+deps-python:
+	@scripts/deps python
 
 deps-demo:
 	@scripts/deps demo
