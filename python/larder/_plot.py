@@ -21,6 +21,7 @@ MIB = 1 << 20
 
 
 def _axes(ax: Axes | None) -> Any:
+    """The given axes, or new ones."""
     pyplot = extra("matplotlib.pyplot", "plot")
     return ax if ax is not None else pyplot.subplots()[1]
 
@@ -47,6 +48,7 @@ def plot(*results: Any, ax: Axes | None = None) -> Axes:
 
 
 def _ratio(axes: Any, x: str, y: str) -> None:
+    """Finishes axes whose y is a ratio."""
     axes.set(xlabel=x, ylabel=y, ylim=(0, 1))
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
@@ -54,12 +56,14 @@ def _ratio(axes: Any, x: str, y: str) -> None:
 
 
 def _curves(axes: Any, curves: tuple[Curve, ...]) -> None:
+    """Miss ratios over capacities."""
     for curve in curves:
         axes.plot(curve.capacity_bytes / MIB, curve.miss_ratio, marker=".", label=curve.replacement)
     _ratio(axes, "capacity, MiB", "miss ratio")
 
 
 def _infos(axes: Any, infos: tuple[Info, ...]) -> None:
+    """The curve of LRU of traces."""
     for info in infos:
         field = "miss_ratio" if info.exact else "sampled_miss_ratio"
         x = [point["capacity_bytes"] / MIB for point in info.lru]  # type: ignore[operator]
@@ -68,11 +72,13 @@ def _infos(axes: Any, infos: tuple[Info, ...]) -> None:
 
 
 def _hits(axes: Any, hits: tuple[Hits, ...]) -> None:
+    """A bar for each replay."""
     axes.bar([str(at) for at in range(len(hits))], [one.miss_ratio for one in hits])
     _ratio(axes, "replay", "miss ratio")
 
 
 def _simulations(axes: Any, runs: tuple[Simulation, ...]) -> None:
+    """Hit ratios over virtual time."""
     for at, run in enumerate(runs):
         ratios = np.array(run.samples["hit_ratio"], dtype=float)
         axes.plot(run.samples["at_seconds"], ratios, label=str(at) if len(runs) > 1 else None)
@@ -80,6 +86,7 @@ def _simulations(axes: Any, runs: tuple[Simulation, ...]) -> None:
 
 
 def _advice(axes: Any, advices: tuple[Advice, ...]) -> None:
+    """Latencies over sizes of flash, a line for each preset."""
     if len(advices) > 1:
         raise TypeError("plot: several Advice; accepted: one")
     advice = advices[0]

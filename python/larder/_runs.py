@@ -180,6 +180,7 @@ def _units(trace: Trace, size: Size, unit_bytes: int, unit: Size) -> int:
 
 
 def _curve(name: str, unit_bytes: int, points: Iterable[tuple[Any, Any]]) -> Curve:
+    """A curve of pairs of capacity and miss ratio."""
     sizes, ratios = zip(*points, strict=True)
     return Curve(name, unit_bytes, np.array(sizes, dtype=np.int64), np.array(ratios, dtype=np.float64))
 

@@ -73,12 +73,14 @@ class Trace:
 
     @classmethod
     def _of(cls, name: str, trace: _larder.Trace) -> Trace:
+        """Around one of the extension module."""
         made = cls.__new__(cls)
         made.name, made._read, made._trace = name, {}, trace
         return made
 
     @classmethod
     def _of_bytes(cls, name: str, records: Any) -> Trace:
+        """From records as in a plain btr; for pickle, too."""
         return cls._of(name, _larder.Trace.of_records(name, records))
 
     @classmethod
@@ -197,6 +199,7 @@ class Trace:
 
 
 def _opened(path: str, read: dict[str, Any]) -> Trace:
+    """For pickle: a trace in a file."""
     return Trace(path, **read)
 
 

@@ -26,6 +26,11 @@ def test_hits_are_those_of_the_command(trace, command, policy, unit, capacity):
             assert found[name] == getattr(found, name) == expected[name]
 
 
+def test_a_capacity_far_above_the_trace_takes_no_memory(trace):
+    found = larder.hits(trace, "s3fifo", capacity="15EiB")
+    assert found.misses == found.unique
+
+
 def test_sizes_are_bytes_or_text(trace):
     texts = larder.hits(trace, "lru", "4KiB", "16MiB")
     assert larder.hits(trace, "lru", 4096, 16 << 20).misses == texts.misses

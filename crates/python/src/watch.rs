@@ -15,7 +15,7 @@ use larder_trace::watch::{self, watched};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 
-/// Between two looks at signals.
+/// The interval between two checks of signals.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Counts the requests that work has read, and stops it from another thread.

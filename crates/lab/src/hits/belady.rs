@@ -14,7 +14,7 @@ use super::units::Units;
 /// Never asked for again.
 const NEVER: u32 = u32::MAX;
 
-/// Accesses between two looks at the watch.
+/// Accesses between two checks of the watch.
 const WATCHED: usize = 1 << 16;
 
 /// Bytes that [`Future`] takes at most.

@@ -142,6 +142,8 @@ pub enum Told {
 
 /// Accesses that are looked up at once.
 const AT_ONCE: usize = 256;
+/// Above so many units of a cache, those of the trace are counted first: a slot takes tens of bytes.
+const COUNTED_UNITS: u64 = 1 << 24;
 /// Accesses between two words of progress.
 const TOLD_EVERY: u64 = 1 << 24;
 
@@ -202,10 +204,17 @@ impl Replay {
 
     /// The units of the cache; counts those of the trace where they are needed.
     fn capacity(&self, tell: &mut impl FnMut(Told)) -> Result<(u32, Option<Hits>), ReplayError> {
-        let bytes = |bytes: u64| Ok::<_, ReplayError>((bytes / self.unit_bytes, None));
         let (capacity, counted) = match self.capacity {
-            Capacity::Bytes(of) if self.policy != Policy::Belady => bytes(of)?,
-            Capacity::Bytes(of) => (bytes(of)?.0, Some(self.count(tell)?)),
+            Capacity::Bytes(of) => {
+                let units = of / self.unit_bytes;
+                let large = units > COUNTED_UNITS || self.policy == Policy::Belady;
+                let counted = large.then(|| self.count(tell)).transpose()?;
+                match counted {
+                    // A cache that holds all units evicts none, whatever its size: it needs memory for these units only.
+                    Some(Hits { unique: unique @ 1.., .. }) => (units.min(unique), counted),
+                    _ => (units, counted),
+                }
+            }
             Capacity::Millionths(share) => {
                 let counted = self.not_empty(self.count(tell)?)?;
                 let units = u128::from(counted.unique) * u128::from(share) / 1_000_000;
@@ -286,6 +295,8 @@ impl<F: FnMut(Told)> WithPolicy for Engine<'_, F> {
 
 #[cfg(test)]
 mod tests {
+    use larder_trace::{Op, Options, Record};
+
     use super::*;
 
     #[test]
@@ -299,6 +310,19 @@ mod tests {
         assert!(error.starts_with("got 'mru', accepted gclock, lru"), "{error}");
         assert_eq!(Capacity::parse("512MiB"), Ok(Capacity::Bytes(512 << 20)));
         assert!(Capacity::parse("0%").is_err() && Capacity::parse("nan").is_err());
+    }
+
+    #[test]
+    fn a_cache_far_larger_than_the_trace_takes_no_memory_for_it() {
+        let record = |page: u64| Record::new(0, 0, Op::Read, page * 4096, 4096).unwrap();
+        let records: Vec<Record> = [1, 2, 3, 1].into_iter().map(record).collect();
+        let trace = Trace::held("t", records.into(), Options::default());
+        for policy in ["lru", "s3fifo", "belady"] {
+            let capacity = Capacity::Bytes(u64::MAX);
+            let policy = policy.parse().unwrap();
+            let replay = Replay { trace: trace.clone(), policy, unit_bytes: 4096, capacity };
+            assert_eq!(replay.run(|_| ()).unwrap(), Hits { accesses: 4, unique: 3, misses: 3 });
+        }
     }
 
     #[test]
