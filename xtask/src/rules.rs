@@ -12,7 +12,8 @@ use crate::tree::Tree;
 const DESIGN: &str = "docs/design.md";
 /// The heading of a rule.
 const HEADING: &str = "### Rule ";
-const CORE_MUTANTS: &str = "crates/core/src/mutant/list.rs";
+const CORE_MUTANTS: [&str; 2] =
+    ["crates/core/src/mutant/list.rs", "crates/core/src/mutant/page_logs.rs"];
 const PG_MUTANTS: &str = "crates/pg/src/mutant.rs";
 
 /// The mutants that break each rule, by the rule's id.
@@ -70,7 +71,7 @@ fn rules(design: &str, findings: &mut Vec<String>) -> Rules {
 /// The names of mutants, each with the rule that it breaks.
 fn mutants(tree: &Tree) -> Vec<(String, String)> {
     let mut found = Table::default();
-    if let Some(source) = tree.sources.get(CORE_MUTANTS) {
+    for source in CORE_MUTANTS.iter().filter_map(|file| tree.sources.get(*file)) {
         found.visit_file(&source.ast);
     }
     found
@@ -251,7 +252,7 @@ mod tests {
         let core = "const M: &[Mutant] = &[mutant(\"a-b\", \"L2\", \"what\")];";
         let pg = "enum Mutant {\n/// Something (rule P2).\nNoHash,\n}";
         let parse = |name: &str, text| (name.to_owned(), Source::parse(name, text).unwrap());
-        let sources = [parse(CORE_MUTANTS, core), parse(PG_MUTANTS, pg)].into();
+        let sources = [parse(CORE_MUTANTS[0], core), parse(PG_MUTANTS, pg)].into();
         let found = mutants(&Tree { root: ".".into(), sources });
         let row = |name: &str, rule: &str| (name.to_owned(), rule.to_owned());
         assert_eq!(found, [row("a-b", "L2"), row("no-hash", "P2")]);

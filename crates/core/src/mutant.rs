@@ -4,27 +4,15 @@
 //! Each breaks one clause of a rule of docs/design.md. They exist only in builds with the feature `mutants`, and a test must
 //! activate one; in other builds [`is_active`] is the constant `false`.
 
-/// A mutant.
-#[derive(Clone, Copy, Debug)]
-pub struct Mutant {
-    /// Its name.
-    pub name: &'static str,
-    /// The rule it breaks, by its id in docs/design.md.
-    pub rule: &'static str,
-    /// The wrong behaviour.
-    pub what: &'static str,
-}
-
-const fn mutant(name: &'static str, rule: &'static str, what: &'static str) -> Mutant {
-    Mutant { name, rule, what }
-}
-
 /// What only tests outside torture show: the death of a process (L10), several processes (S5), a process that serves flash
 /// (S6), a guest that changes its memory (15).
 pub const APART: [&str; 4] = ["L10", "S5", "S6", "15"];
 
+mod kind;
 mod list;
 mod page_logs;
+
+pub use self::kind::Mutant;
 
 const ALL: [Mutant; list::MUTANTS.len() + page_logs::MUTANTS.len()] = {
     let (first, last) = (list::MUTANTS, page_logs::MUTANTS);

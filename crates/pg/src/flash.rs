@@ -211,7 +211,7 @@ impl Flash {
     /// # Errors
     /// If the log may still have it.
     pub fn bury_page(&self, page: u64) -> Result<(), Failure> {
-        now(self.log().bury_all([page..page + 1])).map(drop).map_err(Failure::Flash)
+        now(self.log().bury(page..page + 1)).map(drop).map_err(Failure::Flash)
     }
 
     /// As above, of blocks of a segment.

@@ -214,7 +214,6 @@ impl Cache {
             Some(if volume.is_none() && shared { format!("{}: {alarm}", of.name) } else { alarm })
         });
         let plan = state.attached.as_ref().map(|a| a.flash.plan);
-        let join = |of: Vec<&str>| of.join(", ");
         Ok(Status {
             name: match volume {
                 Some(volume) => self.parts[volume as usize].name.clone(),
@@ -224,7 +223,7 @@ impl Cache {
             state: word,
             alarm: alarm.or_else(|| state.flash_alarm()),
             advice: advice(word, &state, numbers.iter().any(failed)),
-            origin: join(members.iter().map(|of| of.origin.as_str()).collect()),
+            origin: members.iter().map(|of| of.origin.as_str()).collect::<Vec<_>>().join(", "),
             origin_bytes: members.iter().map(|of| of.origin_bytes).sum(),
             flash: state.attached.as_ref().map(|a| a.flash.device.name().to_owned()),
             flash_bytes: plan.map(|plan| plan.end()),

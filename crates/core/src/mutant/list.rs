@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mutants of caches of units, of the origin and of services.
 
-use super::{Mutant, mutant};
+use super::kind::{Mutant, mutant};
 
 /// See the module.
 pub(super) const MUTANTS: &[Mutant] = &[

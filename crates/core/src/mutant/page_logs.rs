@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mutants of page logs.
 
-use super::{Mutant, mutant};
+use super::kind::{Mutant, mutant};
 
 /// See the module.
 pub(super) const MUTANTS: &[Mutant] = &[

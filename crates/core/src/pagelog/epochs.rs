@@ -26,7 +26,7 @@ pub struct Epochs {
     first: Box<[AtomicU64]>,
     /// The last epoch that a log waits to replay.
     awaited: AtomicU64,
-    /// A log has failed for good: no other one can replay what comes behind its changes.
+    /// A log has failed permanently: no other one can replay what comes behind its changes.
     has_ended: AtomicBool,
 }
 
@@ -113,7 +113,7 @@ impl Seat {
         epoch < self.epochs.awaited.load(SeqCst)
     }
 
-    /// The log has failed for good.
+    /// The log has failed permanently.
     pub(crate) fn fail(&self) {
         self.epochs.has_ended.store(true, SeqCst);
     }

@@ -106,9 +106,9 @@ pub trait Host {
     fn is_awaited(&self, _epoch: u64) -> bool {
         false
     }
-    /// The log has failed for good, and no log of the volume can replay what is behind its changes.
+    /// The log has failed permanently, and no log of the volume can replay what is behind its changes.
     fn ends_replay(&self) {}
-    /// Whether any log has failed for good.
+    /// Whether any log has failed permanently.
     fn has_ended_replay(&self) -> bool {
         false
     }

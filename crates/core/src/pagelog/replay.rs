@@ -141,7 +141,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// The oldest epoch, if it is to be replayed; ends it if it is the current one and has lasted long enough.
+    /// The oldest epoch, if it is due; ends it if it is the current one and has lasted long enough.
     fn epoch_due(&self) -> Option<u64> {
         let _guard = self.lock();
         let get = |mark| self.words.get(mark);

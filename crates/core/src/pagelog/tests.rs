@@ -205,7 +205,7 @@ fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
             }
             4..6 => {
                 let pages = page..(page + rig.below(8)).min(PAGES);
-                let recorded = now(log.bury_all([pages.clone()])).expect("is buried");
+                let recorded = now(log.bury(pages.clone())).expect("is buried");
                 now(log.host().zero_origin(pages.clone())).unwrap();
                 if !recorded {
                     now(log.host().flush_origin()).unwrap();

@@ -177,59 +177,29 @@ impl Life<'_> {
 
     pub(super) fn step(&mut self, step: &Step) -> Judged<()> {
         match *step {
-            Step::Ask(kind, offset, len) => self.ask(kind, offset, len),
-            Step::Go(events) => (0..events).try_for_each(|_| self.turn().map(drop)),
-            Step::Rest(span) => self.rest(span),
-            Step::Cut(salt, outcomes) => self.probe(salt, outcomes),
-            Step::Crash(salt, stop, read_back) => self.crash(salt, stop, read_back),
-            Step::Fault(fault) => {
-                self.fault(fault);
-                Ok(())
-            }
-            Step::Settle => {
-                self.settle();
-                Ok(())
-            }
-            Step::Rule(rule, offset, len) => {
-                self.rule(rule, offset..offset + len);
-                Ok(())
-            }
-            Step::Arrange(what, offset, len) => {
-                self.arrange(what, offset..offset + len);
-                Ok(())
-            }
+            Step::Ask(kind, offset, len) => return self.ask(kind, offset, len),
+            Step::Go(events) => return (0..events).try_for_each(|_| self.turn().map(drop)),
+            Step::Rest(span) => return self.rest(span),
+            Step::Cut(salt, outcomes) => return self.probe(salt, outcomes),
+            Step::Crash(salt, stop, read_back) => return self.crash(salt, stop, read_back),
+            Step::Fault(fault) => self.fault(fault),
+            Step::Settle => self.settle(),
+            Step::Rule(rule, offset, len) => self.rule(rule, offset..offset + len),
+            Step::Arrange(what, offset, len) => self.arrange(what, offset..offset + len),
             Step::Scrub(offset, len) => {
                 let range = offset..offset + len;
                 let shards = self.world.shards().iter();
                 shards.for_each(|shard| shard.scrub(vec![range.clone()], |_| ()));
-                Ok(())
             }
-            Step::Resize(tenths) => {
-                self.resize(tenths);
-                Ok(())
-            }
-            Step::Flush => {
-                self.clear(false);
-                Ok(())
-            }
-            Step::Leave => {
-                self.clear(true);
-                Ok(())
-            }
-            Step::Depart(volume) => {
-                self.depart(volume);
-                Ok(())
-            }
-            Step::Return(volume) => {
-                self.return_to_cache(volume);
-                Ok(())
-            }
-            Step::Detach => {
-                self.detach();
-                Ok(())
-            }
-            Step::Attach(same) => self.attach_again(same),
+            Step::Resize(tenths) => self.resize(tenths),
+            Step::Flush => self.clear(false),
+            Step::Leave => self.clear(true),
+            Step::Depart(volume) => self.depart(volume),
+            Step::Return(volume) => self.return_to_cache(volume),
+            Step::Detach => self.detach(),
+            Step::Attach(same) => return self.attach_again(same),
         }
+        Ok(())
     }
 
     /// Starts the engine over the devices.

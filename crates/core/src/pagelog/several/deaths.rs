@@ -41,7 +41,7 @@ impl Model {
             self.begun[page as usize] += 1;
             self.buried[page as usize] = self.begun[page as usize];
         }
-        let recorded = now(log.bury_all([pages.clone()])).expect("is buried");
+        let recorded = now(log.bury(pages.clone())).expect("is buried");
         now(log.host().zero_origin(pages.clone())).expect("is zero");
         if !recorded {
             now(log.host().flush_origin()).expect("is flushed");

@@ -91,7 +91,7 @@ fn pages_evicted_before_a_repair_are_buried_with_a_tombstone() {
     let pages: Vec<u64> = (0..60).filter(|page| !log.has(*page)).collect();
     assert!(!pages.is_empty());
     for page in &pages {
-        let recorded = now(log.bury_all([*page..*page + 1])).expect("is buried");
+        let recorded = now(log.bury(*page..*page + 1)).expect("is buried");
         now(log.host().zero_origin(*page..*page + 1)).expect("is zero");
         if !recorded {
             now(log.host().flush_origin()).expect("is flushed");
