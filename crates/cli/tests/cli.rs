@@ -122,7 +122,7 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--batch-pages 8", "accepted with page logs only"),
         ("--preset face --batch-pages 0", "accepted 1 to 256"),
         ("--preset face --batch-pages 257", "accepted 1 to 256"),
-        ("--preset face --write-policy async", "accepted are full, bounded and through"),
+        ("--preset face --write-policy async", "accepted are full, ordered, bounded and through"),
         ("--preset face-basic --durability journal", "accepted is log with --preset face-basic"),
         ("--preset face --replacement lru", "pages are evicted in the order of the log"),
         ("--preset face --flash mem:64MiB", "is gone with this process"),

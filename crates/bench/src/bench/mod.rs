@@ -26,6 +26,7 @@ mod inline;
 mod journal;
 mod memory;
 mod nbd;
+mod ordered;
 mod quiet;
 mod recorder;
 mod recovery;
@@ -62,6 +63,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("endurance", endurance::run),
     ("write-budget", write_budget::run),
     ("journal", journal::run),
+    ("ordered", ordered::run),
     ("heat", |o| Ok(heat::run(o)?.into())),
     ("warm-restart", warm_restart::run),
     ("recovery", |o| Ok(recovery::run(o)?.into())),
@@ -69,7 +71,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("replay", |o| Ok(replay::run(o)?.into())),
     ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "memory",
     "hit-path",
     "recorder",
@@ -82,6 +84,7 @@ const NAMES: [&str; 18] = [
     "endurance",
     "write-budget",
     "journal",
+    "ordered",
     "heat",
     "warm-restart",
     "recovery",

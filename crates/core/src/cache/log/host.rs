@@ -354,6 +354,7 @@ impl Host for ShardHost {
     async fn flush_origin(&self) -> Result<(), Errno> {
         self.cx.origins.make_all_durable().await
     }
+
     fn evicted(&self, pages: u64) {
         self.cx.stats.add(|c| c.evictions += pages);
     }
