@@ -46,7 +46,7 @@ struct Outcome {
 
 pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
     let (seeds, log_bytes, span) =
-        if options.quick { (1, 4 * MIB, SECOND) } else { (3, 32 * MIB, 60 * SECOND) };
+        if options.quick { (1, 8 * MIB, SECOND) } else { (3, 32 * MIB, 10 * SECOND) };
     let mut rows = Vec::new();
     for origin in ORIGINS {
         let ways = [LogPolicy::Ordered, LogPolicy::Full];
@@ -77,7 +77,7 @@ fn world(origin: &str, policy: LogPolicy, seed: u64, log_bytes: u64) -> Result<W
     let mut choices = preset("face").context("no preset face")?.choices();
     choices.write = WritePolicy::Logged(policy);
     let shape = Shape::new(8 * log_bytes, choices.unit_bytes, 1);
-    let log = Geometry::fit(0, log_bytes, BATCH_PAGES, VOLUME).context("a log is too small")?;
+    let log = Geometry::fit(0, log_bytes, BATCH_PAGES, VOLUME).context("the log is too small")?;
     let plan = LogsPlan::of(MIB, shape, log, policy);
     let zero = |bytes| Store::new(bytes, |_, sector| sector.fill(0));
     let mut flash = zero(MIB + log_bytes);
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn both_policies_answer_writes() {
         for policy in [LogPolicy::Ordered, LogPolicy::Full] {
-            let outcome = one("array-16", policy, 1, (4 * MIB, SECOND)).unwrap();
+            let outcome = one("array-16", policy, 1, (8 * MIB, SECOND)).unwrap();
             assert!(outcome.writes > 100.0 && outcome.written_back > 0.5, "{}", outcome.writes);
         }
     }
