@@ -2,8 +2,8 @@
 //! `ordered`: what the order of write-back costs a page log that is full.
 //!
 //! Method: the preset `face` over modelled devices in virtual time, with `--write-policy ordered` beside `full`. 32 clients write 4 KiB
-//! at random places of data eight times as large as the log, and a FLUSH follows every 100 ms. Counted is what is answered after the log
-//! was written twice: then each write waits until an older page has left the log.
+//! at random places of data eight times as large as the log, and a FLUSH follows every 100 ms. Answers count once the log
+//! was written twice: from then on each write waits until an older page has left the log.
 //!
 //! Why in virtual time: with real devices the origin's own scatter is larger than the difference.
 
