@@ -88,12 +88,22 @@ fn the_origin_has_a_prefix_of_what_was_flushed() {
         .iter()
         .map(|w| w.replace("ordered", "full").replace("--full-lag", "--ordered-lag"))
         .collect();
-    for (words, page) in [(&full, 7), (&words, 9), (&full, 11)] {
+    for (words, pages) in [(&full, 0..40), (&words, 40..80), (&full, 80..120), (&words, 120..160)] {
         let server = Server::restart(words);
         assert!(place.read_all(BYTES) == truth);
-        write(&place, &mut truth, page..page + 1);
+        // Both workers, and other bytes than before.
+        for n in pages {
+            let (at, bytes) = (place_of(n), bytes_of(2 * PAGES + n));
+            place.client().write_at(at, &bytes, false).unwrap();
+            place.client().flush().unwrap();
+            truth[at as usize..][..4096].copy_from_slice(&bytes);
+        }
         server.kill();
     }
+    let server = Server::restart(&words);
+    place.ask(&["flush"]).ok();
+    assert!(std::fs::read(place.path("origin")).unwrap() == truth);
+    assert_eq!(server.stop().code, 0);
 }
 
 #[test]

@@ -346,7 +346,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Appends a page that the origin does not accept again, or a record of its loss.
-    async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
+    pub(super) async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
             return Ok(self.newer(page_of(word)));

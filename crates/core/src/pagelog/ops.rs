@@ -218,7 +218,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// What a log header records of the replay. The caller holds the lock.
     pub(super) fn replayed_mark(&self) -> Option<u64> {
-        self.settings.policy.is_ordered().then(|| self.words.get(Mark::Replayed))
+        let replayed = || self.words.get(Mark::Replayed).min(self.words.get(Mark::Durable));
+        self.settings.policy.is_ordered().then(replayed)
     }
 
     /// Writes all dirty pages to the origin, and flushes it, whatever an earlier call achieved.

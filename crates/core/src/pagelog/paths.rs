@@ -336,7 +336,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.get(Mark::Sealed) == 2
     }
 
-    pub(super) async fn unseal(&self) -> Result<(), Errno> {
+    /// Removes the seal of a stop, if there is one: the log is about to change.
+    ///
+    /// # Errors
+    /// If flash fails.
+    pub async fn unseal(&self) -> Result<(), Errno> {
         if self.words.get(Mark::Sealed) == 0 {
             return Ok(());
         }

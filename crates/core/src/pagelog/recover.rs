@@ -21,7 +21,9 @@ use super::error::OpenError;
 use super::format::{BatchHeader, Entry, Header, decode_segment};
 use super::geometry::{BATCH_HEADERS, Geometry};
 use super::host::{Host, insist};
-use super::words::{BUFFERS, DIRTY, Kind, REPLAYED, VALID, Words, kind_of, page_of, slot_word};
+use super::words::{
+    BUFFERS, DIRTY, EPOCHS_MOST, Kind, REPLAYED, VALID, Words, kind_of, page_of, slot_word,
+};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::mutant;
@@ -225,7 +227,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     /// The log header states that positions before this are durable.
     fn least(header: &Header) -> u64 {
-        header.segments.max(header.begin).max(header.sealed.map_or(0, |seal| seal.head))
+        let sealed = header.sealed.map_or(0, |seal| seal.head);
+        header.segments.max(header.begin).max(sealed).max(header.replayed.unwrap_or(0))
     }
 
     /// Follows the chain of batch headers from a batch's position, until it joins a chain with one of the batches `seen`,
@@ -389,7 +392,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             Kind::Page | Kind::Lost if sealed => {
                 word & (VALID | DIRTY) | mutant("page-log-seal-forgets", VALID)
             }
-            Kind::Page | Kind::Lost => {
+            Kind::Lost => VALID | DIRTY,
+            Kind::Page => {
                 // An older log header repeats what a newer one had as replayed.
                 let dirty = header
                     .replayed
@@ -398,8 +402,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
                 VALID | dirty & !mutant("page-log-rebuilt-clean", DIRTY)
             }
         };
+        // What a log under another policy has since is one epoch.
+        let page = match kind {
+            Kind::Header if header.replayed.is_none() => 0,
+            Kind::Header => page_of(word).min(EPOCHS_MOST),
+            Kind::Page | Kind::Tombstone | Kind::Lost => page_of(word),
+        };
         self.words.set_crc(slot, crc);
-        self.words.set_slot(slot, slot_word(kind, page_of(word), flags));
+        self.words.set_slot(slot, slot_word(kind, page, flags));
     }
 
     /// Pages of tombstones at these positions without a later version: the crash may have come before the origin was zero

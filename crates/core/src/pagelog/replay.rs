@@ -28,7 +28,7 @@ use super::error::Unread;
 use super::evict::{Place, ReadSpan};
 use super::host::{Host, insist, until_ready};
 use super::paths::PageLog;
-use super::words::{DIRTY, Kind, Mark, REPLAYED, VALID, kind_of, page_of};
+use super::words::{BatchMark, DIRTY, Kind, Mark, REPLAYED, VALID, kind_of, page_of};
 use crate::bad_reads::BadReads;
 use crate::buf::Buf;
 use crate::exec::each;
@@ -84,18 +84,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Whether changes wait for their replay.
     pub fn has_unreplayed(&self) -> bool {
         let _guard = self.lock();
-        self.words.get(Mark::Replayed) < self.words.get(Mark::Last)
+        self.first_unreplayed().is_some()
     }
 
-    /// Waits while the origin is too far behind.
-    pub async fn keeps_up(&self) {
-        while self.host.is_behind() && self.failed().is_none() {
-            let seen = self.host.changes();
-            // Nothing is replayed while it is sealed.
-            if self.unseal().await.is_ok() {
-                self.host.changed(seen).await;
-            }
-        }
+    /// Whether a change must wait, because the origin is too far behind.
+    pub fn is_behind(&self) -> bool {
+        self.host.is_behind() && self.failed().is_none()
     }
 
     /// A log was opened: it takes its place among those of the volume.
@@ -120,6 +114,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
             get(Mark::Replayed) >= target
+                || self.first_unreplayed().is_none()
                 || get(Mark::Refusals) != refusals
                 || self.failed().is_some()
         };
@@ -134,7 +129,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         let _guard = self.lock();
         let lost = self.words.get(Mark::Dirty) > 0 && self.lost_pages().next().is_some();
-        match self.words.get(Mark::Replayed) >= target {
+        let done = self.words.get(Mark::Replayed) >= target || self.first_unreplayed().is_none();
+        match done {
             true if lost => Err(Errno::EIO),
             true => Ok(()),
             false => Err(self.failed().unwrap_or(Errno::EIO)),
@@ -152,11 +148,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return None;
         }
         let Some(epoch) = self.first_unreplayed() else {
-            if get(Mark::Replayed) < get(Mark::Last) {
-                self.words.set(Mark::Replayed, get(Mark::Last));
+            // Up to the open batch: the mark is where a batch begins.
+            let open = self.words.open().map(|open| self.words.batch(open, BatchMark::Start));
+            let end = open.unwrap_or(get(Mark::Last)).min(get(Mark::Last));
+            if get(Mark::Replayed) < end {
+                self.words.set(Mark::Replayed, end);
                 self.host.notify();
             }
-            self.host.replayed(get(Mark::Last), None);
+            self.host.replayed(get(Mark::Replayed), None);
             return None;
         };
         // The volume stops, or rests; the log of a shard that does neither may wait for this one.
@@ -185,18 +184,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         (first < self.words.get(Mark::Last)).then(|| self.epoch_at(first))
     }
 
-    /// The epoch of a position: that of its batch. A log of another policy has no epochs.
+    /// The epoch of a position where a batch begins. A log of another policy has no epochs.
     fn epoch_at(&self, position: u64) -> u64 {
-        let tail = self.words.get(Mark::Tail);
-        self.last_epoch(
-            tail.max(position.saturating_sub(u64::from(self.log.batch_blocks())))..position + 1,
-        )
+        self.last_epoch(position..position + 1)
     }
 
-    /// The last epoch at these positions.
+    /// The greatest epoch at these positions.
     fn last_epoch(&self, positions: Range<u64>) -> u64 {
-        let mut words = positions.rev().map(|position| self.words.slot(self.log.slot(position)));
-        words.find(|word| kind_of(*word) == Kind::Header).map_or(0, page_of)
+        let words = positions.map(|position| self.words.slot(self.log.slot(position)));
+        words.filter(|word| kind_of(*word) == Kind::Header).map(page_of).max().unwrap_or(0)
     }
 
     async fn replay_epoch(&self, epoch: u64) -> Result<(), Errno> {
@@ -336,12 +332,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 break;
             }
         }
-        let _guard = self.lock();
+        until_ready(&self.host, || self.become_keeper()).await?;
+        let recorded = self.record_loss(page, position).await;
+        self.resign();
+        recorded.map(|()| None)
+    }
+
+    /// The only copy of a page is damaged: a record of it is durable before its epoch counts as replayed, since recovery takes what
+    /// is replayed as clean.
+    async fn record_loss(&self, page: u64, position: u64) -> Result<(), Errno> {
         let slot = self.log.slot(position);
-        if self.words.find(page) == Some(slot) && self.position(slot) == position {
+        {
+            let _guard = self.lock();
+            if self.words.find(page) != Some(slot) || self.position(slot) != position {
+                return Ok(());
+            }
             self.words.lose(slot);
         }
-        Ok(None)
+        let recorded = self.keep_dirty(slot).await?;
+        self.settle(recorded).await
     }
 
     /// Records durably that the origin has every change before this position, and makes those pages clean.

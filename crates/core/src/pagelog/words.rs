@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 /// Pages have numbers below this.
 pub const PAGES_MOST: u64 = 1 << 58;
+/// Epochs on flash are at most this, so that those of a later start are numbers of pages too.
+pub const EPOCHS_MOST: u64 = PAGES_MOST / 2;
 /// Positions, and numbers of headers and generations, are below this, so that no sum of them overflows. A log to
 /// which a million blocks a second are appended reaches it after 146,000 years.
 pub const POSITIONS_MOST: u64 = 1 << 62;

@@ -36,7 +36,7 @@ use self::order::Order;
 use crate::config::LogSpec;
 use crate::context::Context;
 use crate::event::Event;
-use crate::exec::{MILLISECOND, Nanos, WaitList};
+use crate::exec::{MILLISECOND, Nanos, SECOND, WaitList};
 use crate::flash::{Attached, Flash};
 use crate::mutant;
 use crate::pagelog::{
@@ -224,6 +224,22 @@ impl OpenLog {
     /// For how long the oldest change has waited for its replay.
     pub(crate) fn behind(&self) -> Nanos {
         self.log.host().waits_for()
+    }
+
+    /// Waits while the origin is too far behind for further changes.
+    async fn until_origin_follows(&self) {
+        while self.log.is_behind() && !self.device().closed() {
+            let seen = self.log.host().changes();
+            if !self.log.may_count() {
+                self.log.host().changed(seen).await;
+                continue;
+            }
+            // Nothing is replayed while it is sealed, but a stop that sealed it must not wait for this.
+            self.cx.exec.sleep(SECOND).await;
+            if self.log.may_count() {
+                let _ = self.log.unseal().await;
+            }
+        }
     }
 
     /// Flash that fails gets no more retries: the volume stops.

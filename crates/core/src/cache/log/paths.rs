@@ -269,7 +269,7 @@ impl OpenLog {
     /// Holds pages for a change; waits while changes wait for a detach. `None` if the log was detached.
     async fn hold_to_change(&self, pages: Range<u64>, what: For) -> Option<Hold<InFlight>> {
         loop {
-            self.log.keeps_up().await;
+            self.until_origin_follows().await;
             let hold = self.log.host().holds.take(pages.clone(), what).await;
             if !self.changes_wait.get() {
                 return Some(hold);
