@@ -372,6 +372,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     }
 
     fn load(&self, header: &Header, link: &Link) {
+        // The entries of a batch are older than any seal.
+        let header = &Header { sealed: None, ..*header };
         let first = link.start + u64::from(BATCH_HEADERS);
         let of_epoch = (slot_word(Kind::Header, link.epoch, 0), 0);
         (link.after.min(link.start)..first).for_each(|p| self.set(header, p, of_epoch));
