@@ -11,7 +11,6 @@ use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use crate::hits::replay::Capacity;
-
 use crate::scenario::{BadScenario, Scenario, run_point};
 
 /// Periodic updates in the time of a run, and the longest time between two (the preset's own).

@@ -5,7 +5,7 @@
 //! at random places of data eight times as large as the log, and a FLUSH follows every 100 ms. Answers count once the log
 //! was written twice: from then on each write waits until an older page has left the log.
 //!
-//! Why in virtual time: with real devices the origin's own scatter is larger than the difference.
+//! Why in virtual time: the two policies then meet the same devices, and runs repeat exactly.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use larder_core::config::{Limits, WritePolicy, preset};

@@ -346,7 +346,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Appends a page that the origin does not accept again, or a record of its loss.
-    pub(super) async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
+    async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
             return Ok(self.newer(page_of(word)));
@@ -361,27 +361,41 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.page_bytes(place, &ReadSpan::default()).await
             }
         };
-        let zero = Buf::zeroed(self.log.page() as usize);
-        let (kind, bytes) = match &found {
-            Ok(bytes) => (Kind::Page, bytes),
-            Err(Unread::Damaged) => (Kind::Lost, &zero),
+        match found {
+            Ok(bytes) => self.append_instead(slot, page_of(word), Some(bytes)).await,
+            Err(Unread::Damaged) => self.append_instead(slot, page_of(word), None).await,
             // It may be readable later.
-            Err(Unread::Device(errno)) => return Err(*errno),
+            Err(Unread::Device(errno)) => Err(errno),
+        }
+    }
+
+    /// Appends a dirty version of a page instead of that in a slot; without bytes a record that it is lost. Returns the position that
+    /// must be durable before the slot counts as replaced.
+    pub(super) async fn append_instead(
+        &self,
+        slot: u32,
+        page: u64,
+        bytes: Option<Buf>,
+    ) -> Result<u64, Errno> {
+        let (kind, lack) = match bytes {
+            Some(_) => (Kind::Page, Errno::ENOSPC),
+            None => (Kind::Lost, Errno::EIO),
         };
+        let bytes = bytes.unwrap_or_else(|| Buf::zeroed(self.log.page() as usize));
         let put = Put {
             kind,
-            page: page_of(word),
+            page,
             dirty: true,
-            crc: crc32c(bytes),
-            bytes,
+            crc: crc32c(&bytes),
+            bytes: &bytes,
             instead_of: Some(slot),
             urgent: true,
         };
-        let appended = self.append(&put).await?;
-        if appended.is_none() && self.is_newest_in(page_of(word), slot) {
-            return Err(if kind == Kind::Lost { Errno::EIO } else { Errno::ENOSPC });
+        match self.append(&put).await? {
+            Some(position) => Ok(position),
+            None if self.is_newest_in(page, slot) => Err(lack),
+            None => Ok(self.newer(page)),
         }
-        Ok(appended.unwrap_or_else(|| self.newer(page_of(word))))
     }
 
     /// The position that must be durable before the tail passes an invalid version: that of the version that replaced it, or

@@ -69,7 +69,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Whether it has the page.
     pub fn has(&self, page: u64) -> bool {
         let _guard = self.lock();
-        self.words.find(page).is_some() || self.host.is_buried(page)
+        self.words.find(page).is_some() || self.is_buried(page)
     }
 
     /// Whether it probably has the page, without the lock: the answer may be wrong while another task changes the log. For callers
@@ -156,7 +156,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     fn look(&self, page: u64, flags: u64) -> Result<Look, Errno> {
         let _guard = self.lock();
         let Some(slot) = self.words.find(page) else {
-            let buried = self.host.is_buried(page);
+            let buried = self.is_buried(page);
             let zero = || Got::Hit(Buf::zeroed(self.log.page() as usize), true);
             return Ok(Look::Memory(if buried { zero() } else { Got::Miss }));
         };

@@ -98,9 +98,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     return Err(errno);
                 }
                 let open = self.words.open();
-                if open.is_some()
-                    || self.words.open_batch(&self.log, false, self.host.epoch()).is_ok()
-                {
+                if open.is_some() || self.words.open_batch(&self.log, false, self.epoch()).is_ok() {
                     return Ok(());
                 }
             }

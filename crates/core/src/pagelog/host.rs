@@ -10,8 +10,10 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use super::order::Order;
 use super::words::PAGES_MOST;
 use crate::buf::Buf;
+use crate::exec::Nanos;
 use crate::request::Errno;
 
 /// Consecutive failures of one operation that fail a log by default.
@@ -74,51 +76,15 @@ pub trait Host {
     /// Waits until no other task or process changes the page on the origin, and holds it. A task that waits for room in the
     /// log has no hold.
     async fn hold(&self, page: u64) -> Self::Hold;
-    /// A tombstone of these pages was put at this position. The caller holds the lock.
-    fn buried(&self, _pages: Range<u64>, _position: u64) {}
-    /// Whether the page is zero by a tombstone that is not replayed (policy `Ordered`).
-    fn is_buried(&self, _: u64) -> bool {
-        false
+    /// A tombstone of these pages was put. The caller holds the lock.
+    fn buried(&self, _: Range<u64>) {}
+    /// What the log keeps for the order of its changes (policy `Ordered`).
+    fn order(&self) -> Option<&Order> {
+        None
     }
-    /// Whether any page is.
-    fn has_buried(&self) -> bool {
-        false
-    }
-    /// The epoch of a change that is put now (policy `Ordered`). The logs of a volume have the same.
-    fn epoch(&self) -> u64 {
+    /// The time, for that.
+    fn clock(&self) -> Nanos {
         0
-    }
-    /// A change of this epoch was put.
-    fn entered(&self, _epoch: u64) {}
-    /// Ends the current epoch: a change is durable, or waits for its replay.
-    fn end_epoch(&self) {}
-    /// A FLUSH, which every log of the volume gets, ends the current epoch.
-    fn flush_ends_epoch(&self) {}
-    /// Whether the current epoch has lasted long enough.
-    fn ends_soon(&self) -> bool {
-        false
-    }
-    /// Whether all logs of the volume have replayed the epochs before this one.
-    fn may_replay(&self, _epoch: u64) -> bool {
-        true
-    }
-    /// Whether another log waits for the replay of this epoch.
-    fn is_awaited(&self, _epoch: u64) -> bool {
-        false
-    }
-    /// The log has failed permanently, and no log of the volume can replay what is behind its changes.
-    fn ends_replay(&self) {}
-    /// Whether any log has failed permanently.
-    fn has_ended_replay(&self) -> bool {
-        false
-    }
-    /// The origin durably has the changes before this position; `next`: the epoch of the first one behind it.
-    fn replayed(&self, _position: u64, _next: Option<u64>) {}
-    /// A log was opened: the epoch of its first change that is not replayed, and the last epoch in it.
-    fn resumes(&self, _next: Option<u64>, _last: u64) {}
-    /// Whether the origin is too far behind for further changes.
-    fn is_behind(&self) -> bool {
-        false
     }
     /// Makes pages of the origin zero, which may become a hole.
     async fn unmap_origin(&self, pages: Range<u64>) -> Result<(), Errno> {

@@ -20,7 +20,7 @@
 //! | changes past a log whose flash fails; its return | `bypass.rs` |
 //! | eviction at the tail | `evict.rs` |
 //! | dirty pages written to the origin | `origin.rs` |
-//! | changes replayed to the origin in their order | `replay.rs`, `epochs.rs` |
+//! | changes replayed to the origin in their order | `replay.rs`, `order.rs`, `epochs.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
 //! | reading a log without a change | `inspect.rs` |
 //! | state, failure; errors | `status.rs`, `error.rs` |
@@ -59,6 +59,7 @@ mod host;
 mod inspect;
 mod open;
 mod ops;
+mod order;
 mod origin;
 mod paths;
 mod policy;
@@ -73,6 +74,8 @@ mod words;
 mod device;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod in_order;
 #[cfg(test)]
 mod several;
 #[cfg(test)]
@@ -89,6 +92,7 @@ pub(crate) use self::host::until;
 pub use self::host::{Burials, Host, now};
 pub use self::inspect::Inspection;
 pub use self::ops::Change;
+pub use self::order::Order;
 pub use self::paths::{New, PageLog};
 pub use self::policy::{LogPolicy, LogSettings};
 pub use self::recover::Found;

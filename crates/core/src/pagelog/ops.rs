@@ -82,7 +82,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// A start, before the log is open: the pages of tombstones become zero.
     pub(super) async fn redo(&self, found: &Found) -> Result<(), Errno> {
         if self.settings.policy.is_ordered() {
-            found.redo.iter().for_each(|pages| self.host.buried(pages.clone(), found.head));
+            let last = found.head.saturating_sub(1);
+            found.redo.iter().for_each(|pages| self.bury_until_replay(pages.clone(), last));
             // What was written past the log before: a page that is read from the origin, and then clean in the log, is durable.
             return self.host.flush_origin().await;
         }
@@ -268,7 +269,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
             LogPolicy::Ordered => {
                 past.await?;
-                self.host.flush_ends_epoch();
+                self.flush_ends_epoch();
                 self.flush_all().await
             }
         }

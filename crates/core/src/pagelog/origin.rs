@@ -153,7 +153,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    fn is_newest_at(&self, page: u64, slot: u32, position: u64) -> bool {
+    pub(super) fn is_newest_at(&self, page: u64, slot: u32, position: u64) -> bool {
         self.words.find(page) == Some(slot) && self.position(slot) == position
     }
 

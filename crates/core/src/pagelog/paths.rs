@@ -141,7 +141,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let sealed = self.words.get(Mark::Sealed) != 0;
             match self.words.find(page) {
                 Some(_) => return Ok(New::NotNow),
-                None if self.host.is_buried(page) => return Ok(New::NotNow),
+                None if self.is_buried(page) => return Ok(New::NotNow),
                 None if sealed => return Ok(New::NotNow),
                 None => self.try_append(&put),
             }
@@ -222,13 +222,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return Err(NotAppended::Failed(errno));
         }
         let words = &self.words;
-        let epoch = self.host.epoch();
-        if words.open().is_some_and(|buffer| words.epoch(&self.log, buffer) != epoch) {
-            // An empty one takes the epoch of its first page.
-            match words.close_batch() {
-                true => self.host.notify(),
-                false => words.rename_batch(&self.log, epoch),
-            }
+        let epoch = self.epoch();
+        if words.open().is_some_and(|open| words.end_epoch(&self.log, open, epoch)) {
+            self.host.notify();
         }
         let buffer = match words.open() {
             Some(buffer) => buffer,
@@ -253,13 +249,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let pages = put.page..put.page + u64::from(put.crc);
             words.set(Mark::Tombstone, position + 1);
             words.drop_pages(pages.clone());
-            self.host.buried(pages, position);
+            self.host.buried(pages.clone());
+            self.bury_until_replay(pages, position);
         } else {
             words.insert(slot);
         }
         words.add(Mark::Put, 1);
         if put.dirty || tombstone {
-            self.host.entered(epoch);
+            self.entered(epoch);
         }
         if words.open_room(&self.log) == 0 {
             words.close_batch();

@@ -123,12 +123,19 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             ..self.batch(buffer, BatchMark::End)
     }
 
-    /// Gives the open batch, which has no page, another epoch.
-    pub fn rename_batch(&self, log: &Geometry, epoch: u64) {
-        let Some(buffer) = self.open() else { return };
-        for position in self.batch(buffer, BatchMark::Start)..self.get(Mark::Head) {
-            self.set_slot(log.slot(position), slot_word(Kind::Header, epoch, 0));
+    /// The open batch takes no more pages of another epoch than this: it is closed, or takes this epoch if it has no page. Returns
+    /// whether it was closed.
+    pub fn end_epoch(&self, log: &Geometry, open: usize, epoch: u64) -> bool {
+        if self.epoch(log, open) == epoch {
+            return false;
         }
+        let closed = self.close_batch();
+        if !closed {
+            for position in self.batch(open, BatchMark::Start)..self.get(Mark::Head) {
+                self.set_slot(log.slot(position), slot_word(Kind::Header, epoch, 0));
+            }
+        }
+        closed
     }
 
     /// Closes the open batch, if it has a page; returns whether it has.

@@ -27,6 +27,7 @@ use std::sync::atomic::AtomicU64;
 use super::error::Unread;
 use super::evict::{Place, ReadSpan};
 use super::host::{Host, insist, until_ready};
+use super::order::Order;
 use super::paths::PageLog;
 use super::words::{BatchMark, DIRTY, Kind, Mark, REPLAYED, VALID, kind_of, page_of};
 use crate::bad_reads::BadReads;
@@ -58,15 +59,16 @@ struct Part {
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Replays the oldest epoch, if it is due; returns false if there is nothing to do before the next change. One task runs this.
     pub async fn replay_next(&self) -> bool {
-        let Some(epoch) = self.epoch_due() else { return false };
-        if self.host.has_ended_replay() {
+        let Some(order) = self.host.order() else { return false };
+        let Some(epoch) = self.epoch_due(order) else { return false };
+        if order.seat.has_failed() {
             self.fail(Errno::EIO);
             return false;
         }
-        if !self.host.may_replay(epoch) {
+        if !order.seat.may_replay(epoch) {
             return false;
         }
-        if let Err(errno) = self.replay_epoch(epoch).await {
+        if let Err(errno) = self.replay_epoch(order, epoch).await {
             let failures = {
                 let _guard = self.lock();
                 self.words.add(Mark::Refusals, 1);
@@ -84,70 +86,108 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Whether changes wait for their replay.
     pub fn has_unreplayed(&self) -> bool {
         let _guard = self.lock();
-        self.first_unreplayed().is_some()
+        self.host.order().is_some_and(|order| self.first_unreplayed(order).is_some())
     }
 
     /// Whether a change must wait, because the origin is too far behind.
     pub fn is_behind(&self) -> bool {
-        self.host.is_behind() && self.failed().is_none()
+        let behind = self.host.order().is_some_and(|order| order.is_behind(self.host.clock()));
+        behind && self.failed().is_none()
+    }
+
+    /// The epoch of a change that is put now.
+    pub(super) fn epoch(&self) -> u64 {
+        self.host.order().map_or(0, |order| order.seat.current())
+    }
+
+    /// A change of this epoch was put. The caller holds the lock.
+    pub(super) fn entered(&self, epoch: u64) {
+        let first = |order: &Order| order.entered(epoch, self.host.clock());
+        if self.host.order().is_some_and(first) {
+            // The task that replays waits for a change of the log.
+            self.host.notify();
+        }
+    }
+
+    /// Ends the current epoch: a change is durable.
+    pub(super) fn end_epoch(&self) {
+        if let Some(order) = self.host.order() {
+            order.seat.end();
+        }
+    }
+
+    /// As [`end_epoch`](Self::end_epoch), for a FLUSH, which every log of the volume gets.
+    pub(super) fn flush_ends_epoch(&self) {
+        if let Some(order) = self.host.order() {
+            order.seat.end_for_all();
+            self.host.notify();
+        }
+    }
+
+    /// Pages are zero by a tombstone at this position, until it is replayed.
+    pub(super) fn bury_until_replay(&self, pages: Range<u64>, position: u64) {
+        if let Some(order) = self.host.order() {
+            order.bury(pages, position);
+        }
+    }
+
+    /// Whether a page is.
+    pub(super) fn is_buried(&self, page: u64) -> bool {
+        self.host.order().is_some_and(|order| order.is_buried(page))
     }
 
     /// A log was opened: it takes its place among those of the volume.
     pub(super) fn resume_replay(&self) {
-        let (next, last) = {
-            let _guard = self.lock();
-            let replayed = self.words.get(Mark::Replayed);
-            (self.first_unreplayed(), self.last_epoch(replayed..self.words.get(Mark::Last)))
-        };
-        self.host.resumes(next, last);
+        let Some(order) = self.host.order() else { return };
+        let _guard = self.lock();
+        let last = self.last_epoch(self.words.get(Mark::Replayed)..self.words.get(Mark::Last));
+        order.resume(self.first_unreplayed(order), last, self.host.clock());
     }
 
     /// Replays everything that was put before.
     pub(super) async fn replay_all(&self) -> Result<(), Errno> {
-        self.host.end_epoch();
+        let Some(order) = self.host.order() else { return Ok(()) };
+        order.seat.end();
         let (target, refusals) = {
             let _guard = self.lock();
             (self.words.get(Mark::Last), self.words.get(Mark::Refusals))
         };
         self.host.notify();
-        let ready = || {
-            let _guard = self.lock();
-            let get = |mark| self.words.get(mark);
-            get(Mark::Replayed) >= target
-                || self.first_unreplayed().is_none()
-                || get(Mark::Refusals) != refusals
-                || self.failed().is_some()
-        };
+        let done =
+            || self.words.get(Mark::Replayed) >= target || self.first_unreplayed(order).is_none();
         loop {
             let seen = self.host.changes();
             // Nothing is replayed while it is sealed.
             self.unseal().await?;
-            if ready() {
-                break;
+            {
+                let _guard = self.lock();
+                if done() {
+                    let lost =
+                        self.words.get(Mark::Dirty) > 0 && self.lost_pages().next().is_some();
+                    return if lost { Err(Errno::EIO) } else { Ok(()) };
+                }
+                if let Some(errno) = self.failed() {
+                    return Err(errno);
+                }
+                if self.words.get(Mark::Refusals) != refusals {
+                    return Err(Errno::EIO);
+                }
             }
             self.host.changed(seen).await;
-        }
-        let _guard = self.lock();
-        let lost = self.words.get(Mark::Dirty) > 0 && self.lost_pages().next().is_some();
-        let done = self.words.get(Mark::Replayed) >= target || self.first_unreplayed().is_none();
-        match done {
-            true if lost => Err(Errno::EIO),
-            true => Ok(()),
-            false => Err(self.failed().unwrap_or(Errno::EIO)),
         }
     }
 
     /// The oldest epoch, if it is due; ends it if it is the current one and has lasted long enough.
-    fn epoch_due(&self) -> Option<u64> {
+    fn epoch_due(&self, order: &Order) -> Option<u64> {
         let _guard = self.lock();
         let get = |mark| self.words.get(mark);
         if self.has_ended() {
-            self.host.ends_replay();
+            order.seat.fail();
         }
         if self.failed().is_some() {
             return None;
         }
-        let Some(epoch) = self.first_unreplayed() else {
+        let Some(epoch) = self.first_unreplayed(order) else {
             // Up to the open batch: the mark is where a batch begins.
             let open = self.words.open().map(|open| self.words.batch(open, BatchMark::Start));
             let end = open.unwrap_or(get(Mark::Last)).min(get(Mark::Last));
@@ -155,29 +195,29 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.words.set(Mark::Replayed, end);
                 self.host.notify();
             }
-            self.host.replayed(get(Mark::Replayed), None);
+            order.replayed(get(Mark::Replayed), None);
             return None;
         };
         // The volume stops, or rests; the log of a shard that does neither may wait for this one.
-        if get(Mark::Sealed) != 0 && !self.host.is_awaited(epoch) {
+        if get(Mark::Sealed) != 0 && !order.seat.is_awaited(epoch) {
             return None;
         }
-        if epoch < self.host.epoch() {
+        if epoch < order.seat.current() {
             return Some(epoch);
         }
         let size = get(Mark::Last) - get(Mark::Replayed);
         let large = size > u64::from(self.log.blocks) / SHARE;
-        if large || get(Mark::Wanted) != 0 || self.host.ends_soon() {
-            self.host.end_epoch();
+        if large || get(Mark::Wanted) != 0 || order.ends_soon(self.host.clock()) {
+            order.seat.end();
             return Some(epoch);
         }
         None
     }
 
     /// The epoch of the first change that is not replayed; `None` if there is none. The caller holds the lock.
-    fn first_unreplayed(&self) -> Option<u64> {
+    fn first_unreplayed(&self, order: &Order) -> Option<u64> {
         // A version that was replaced has a newer one behind it, or a tombstone.
-        if self.words.get(Mark::Dirty) == 0 && !self.host.has_buried() {
+        if self.words.get(Mark::Dirty) == 0 && !order.has_buried() {
             return None;
         }
         let first = self.words.get(Mark::Replayed);
@@ -195,7 +235,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         words.filter(|word| kind_of(*word) == Kind::Header).map(page_of).max().unwrap_or(0)
     }
 
-    async fn replay_epoch(&self, epoch: u64) -> Result<(), Errno> {
+    async fn replay_epoch(&self, order: &Order, epoch: u64) -> Result<(), Errno> {
         self.unseal().await?;
         let mut end = self.words.get(Mark::Replayed);
         let mut written = false;
@@ -212,7 +252,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return Err(errno);
         }
         until_ready(&self.host, || self.become_keeper()).await?;
-        let passed = self.pass_as_keeper(end).await;
+        let passed = self.pass_as_keeper(order, end).await;
         self.resign();
         passed
     }
@@ -338,23 +378,26 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         recorded.map(|()| None)
     }
 
-    /// The only copy of a page is damaged: a record of it is durable before its epoch counts as replayed, since recovery takes what
-    /// is replayed as clean.
+    /// The only copy of a page is damaged: a record of that is durable before its epoch counts as replayed, since recovery takes what
+    /// is replayed as clean. The caller is the keeper.
     async fn record_loss(&self, page: u64, position: u64) -> Result<(), Errno> {
         let slot = self.log.slot(position);
         {
             let _guard = self.lock();
-            if self.words.find(page) != Some(slot) || self.position(slot) != position {
+            if !self.is_newest_at(page, slot, position) {
                 return Ok(());
             }
-            self.words.lose(slot);
         }
-        let recorded = self.keep_dirty(slot).await?;
+        let recorded = self.append_instead(slot, page, None).await?;
+        {
+            let _guard = self.lock();
+            self.words.add(Mark::Losses, 1);
+        }
         self.settle(recorded).await
     }
 
     /// Records durably that the origin has every change before this position, and makes those pages clean.
-    async fn pass_as_keeper(&self, end: u64) -> Result<(), Errno> {
+    async fn pass_as_keeper(&self, order: &Order, end: u64) -> Result<(), Errno> {
         let before = self.words.get(Mark::Replayed);
         if self.words.get(Mark::Sealed) != 0 {
             // The volume stops; the next start repeats the epoch.
@@ -379,7 +422,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.words.set_slot(slot, self.words.slot(slot) | REPLAYED);
             }
         }
-        self.host.replayed(end, self.first_unreplayed());
+        order.replayed(end, self.first_unreplayed(order));
         self.host.notify();
         Ok(())
     }

@@ -18,15 +18,16 @@ use crate::request::Errno;
 const PAGES: u64 = 1_000;
 
 #[derive(Default)]
-struct Devices {
-    flash: Device,
-    origin: Device,
+pub(super) struct Devices {
+    pub(super) flash: Device,
+    pub(super) origin: Device,
 }
 
-struct Bench {
-    devices: Rc<RefCell<Devices>>,
+pub(super) struct Bench {
+    pub(super) devices: Rc<RefCell<Devices>>,
     buffers: RefCell<HashMap<(usize, usize), Vec<u8>>>,
     changes: Cell<u64>,
+    order: Option<Order>,
 }
 
 impl Host for Bench {
@@ -34,6 +35,9 @@ impl Host for Bench {
     type Hold = ();
     fn lock(&self) -> ((), bool) {
         ((), false)
+    }
+    fn order(&self) -> Option<&Order> {
+        self.order.as_ref()
     }
     fn stage(&self, buffer: usize, place: usize, bytes: &[u8]) {
         self.buffers.borrow_mut().insert((buffer, place), bytes.to_vec());
@@ -102,17 +106,17 @@ impl Host for Bench {
     }
 }
 
-type Log = PageLog<Bench, Vec<AtomicU64>>;
+pub(super) type Log = PageLog<Bench, Vec<AtomicU64>>;
 
-struct Rig {
-    devices: Rc<RefCell<Devices>>,
-    log: Geometry,
-    settings: LogSettings,
+pub(super) struct Rig {
+    pub(super) devices: Rc<RefCell<Devices>>,
+    pub(super) log: Geometry,
+    pub(super) settings: LogSettings,
     random: u64,
 }
 
 impl Rig {
-    fn new(policy: LogPolicy, second_chance: bool, seed: u64) -> Self {
+    pub(super) fn new(policy: LogPolicy, second_chance: bool, seed: u64) -> Self {
         let log = Geometry::fit(1 << 20, 2 << 20, 16, 7).expect("fits");
         let rig = Self {
             devices: Rc::default(),
@@ -128,16 +132,22 @@ impl Rig {
     }
 
     fn try_open(&self) -> Result<(Log, Found), OpenError> {
+        self.open_at(&Seat::alone())
+    }
+
+    /// Opens the log at a place among those of a volume.
+    pub(super) fn open_at(&self, seat: &Seat) -> Result<(Log, Found), OpenError> {
         let memory = || (0..words_needed(self.log.blocks)).map(|_| AtomicU64::new(0)).collect();
         let host = Bench {
             devices: Rc::clone(&self.devices),
             buffers: RefCell::default(),
             changes: Cell::default(),
+            order: self.settings.policy.is_ordered().then(|| Order::new(seat.clone(), 1)),
         };
         now(PageLog::open(host, memory(), self.log, self.settings))
     }
 
-    fn open(&self) -> (Log, Found) {
+    pub(super) fn open(&self) -> (Log, Found) {
         self.try_open().expect("opens")
     }
 
@@ -168,7 +178,7 @@ impl Rig {
     }
 }
 
-fn bytes_of(value: u64) -> [u8; PAGE] {
+pub(super) fn bytes_of(value: u64) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
     bytes[..8].copy_from_slice(&value.to_le_bytes());
     bytes

@@ -142,7 +142,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(crate) async fn settle_change(&self, last: u64, losses: u64) -> Result<(), Errno> {
         self.settle(last).await?;
         if !mutant::is_active("ordered-fua-joins") {
-            self.host.end_epoch();
+            self.end_epoch();
         }
         let ignored = mutant::is_active("page-log-fua-ignores-losses");
         if ignored || self.losses() == losses { Ok(()) } else { Err(Errno::EIO) }

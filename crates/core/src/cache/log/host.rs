@@ -10,7 +10,6 @@ use std::rc::Rc;
 
 use super::holds::{For, Hold, Holds};
 use super::ignored::Bypass;
-use super::order::Order;
 use crate::buf::{Buf, PAGE};
 use crate::config::{Contents, Limits};
 use crate::context::Context;
@@ -18,7 +17,7 @@ use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, WaitList};
 use crate::flash::{Flash, FlashError, FlashOp, Guards, InFlight, LateAnswer, Role};
 use crate::origin::Use;
-use crate::pagelog::{BATCH_HEADERS, BUFFERS, Burials, Geometry, Host};
+use crate::pagelog::{BATCH_HEADERS, BUFFERS, Burials, Geometry, Host, Order};
 use crate::request::Errno;
 
 /// How long a log without dirty pages retries.
@@ -44,7 +43,6 @@ pub(crate) struct ShardHost {
     /// Whether the last write of a dirty page to the origin failed.
     refused: Cell<bool>,
     pub(super) bypass: Bypass,
-    /// Under the write policy `ordered`.
     order: Option<Order>,
 }
 
@@ -98,11 +96,6 @@ impl ShardHost {
                 answer.get().unwrap_or(Err(Errno::ESHUTDOWN)).map(|()| None)
             }
         }
-    }
-
-    /// For how long the oldest change has waited for its replay.
-    pub(super) fn waits_for(&self) -> Nanos {
-        self.order.as_ref().and_then(|order| order.waits_for(self.cx.exec.now())).unwrap_or(0)
     }
 
     /// Waits for a change, but no longer than a time.
@@ -197,84 +190,16 @@ impl Host for ShardHost {
         self.holds.take(page..page + 1, For::Origin).await
     }
 
-    fn buried(&self, pages: Range<u64>, position: u64) {
+    fn buried(&self, pages: Range<u64>) {
         self.holds.recorded(&pages);
-        if let Some(order) = &self.order {
-            order.bury(pages, position);
-        }
     }
 
-    fn is_buried(&self, page: u64) -> bool {
-        self.order.as_ref().is_some_and(|order| order.is_buried(page))
+    fn order(&self) -> Option<&Order> {
+        self.order.as_ref()
     }
 
-    fn has_buried(&self) -> bool {
-        self.order.as_ref().is_some_and(Order::has_buried)
-    }
-
-    fn epoch(&self) -> u64 {
-        self.order.as_ref().map_or(0, |order| order.seat.current())
-    }
-
-    fn entered(&self, epoch: u64) {
-        if let Some(order) = &self.order {
-            let first = order.entered(epoch, self.cx.exec.now());
-            if first {
-                // The task that replays waits for changes of the log.
-                self.notify();
-            }
-        }
-    }
-
-    fn end_epoch(&self) {
-        if let Some(order) = &self.order {
-            order.seat.end();
-        }
-    }
-
-    fn flush_ends_epoch(&self) {
-        if let Some(order) = &self.order {
-            order.seat.end_for_all();
-        }
-        self.notify();
-    }
-
-    fn ends_soon(&self) -> bool {
-        self.order.as_ref().is_some_and(|order| order.ends_soon(self.cx.exec.now()))
-    }
-
-    fn may_replay(&self, epoch: u64) -> bool {
-        self.order.as_ref().is_none_or(|order| order.seat.may_replay(epoch))
-    }
-
-    fn is_awaited(&self, epoch: u64) -> bool {
-        self.order.as_ref().is_some_and(|order| order.seat.is_awaited(epoch))
-    }
-
-    fn ends_replay(&self) {
-        if let Some(order) = &self.order {
-            order.seat.fail();
-        }
-    }
-
-    fn has_ended_replay(&self) -> bool {
-        self.order.as_ref().is_some_and(|order| order.seat.has_failed())
-    }
-
-    fn replayed(&self, position: u64, next: Option<u64>) {
-        if let Some(order) = &self.order {
-            order.replayed(position, next);
-        }
-    }
-
-    fn resumes(&self, next: Option<u64>, last: u64) {
-        if let Some(order) = &self.order {
-            order.resume(next, last, self.cx.exec.now());
-        }
-    }
-
-    fn is_behind(&self) -> bool {
-        self.order.as_ref().is_some_and(|order| order.is_behind(self.cx.exec.now()))
+    fn clock(&self) -> Nanos {
+        self.cx.exec.now()
     }
 
     async fn tombstone_done(&self, page: u64) {

@@ -7,7 +7,6 @@
 //! | read, write, trim, zero, FLUSH | `paths.rs` |
 //! | pages that a command warms | `by_command.rs` |
 //! | one change of a page at a time | `holds.rs` |
-//! | changes that reach the origin in their order | `order.rs` |
 //! | changes past a log whose flash fails | `bypass.rs`, `ignored.rs` |
 //! | the shard as host of the log | `host.rs` |
 //!
@@ -22,7 +21,6 @@ mod bypass;
 mod holds;
 mod host;
 mod ignored;
-mod order;
 mod paths;
 
 use std::cell::Cell;
@@ -32,7 +30,6 @@ use std::sync::atomic::AtomicU64;
 
 use self::host::ShardHost;
 pub(crate) use self::host::patience;
-use self::order::Order;
 use crate::config::LogSpec;
 use crate::context::Context;
 use crate::event::Event;
@@ -40,7 +37,7 @@ use crate::exec::{MILLISECOND, Nanos, SECOND, WaitList};
 use crate::flash::{Attached, Flash};
 use crate::mutant;
 use crate::pagelog::{
-    BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, ReleaseError, Seat, words_needed,
+    BUFFERS, Geometry, Host, LogStatus, OpenError, Order, PageLog, ReleaseError, Seat, words_needed,
 };
 use crate::request::Errno;
 
@@ -223,7 +220,8 @@ impl OpenLog {
 
     /// For how long the oldest change has waited for its replay.
     pub(crate) fn behind(&self) -> Nanos {
-        self.log.host().waits_for()
+        let order = self.log.host().order();
+        order.and_then(|order| order.waits_for(self.cx.exec.now())).unwrap_or(0)
     }
 
     /// Waits while the origin is too far behind for further changes.

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a log under the write policy `ordered` keeps beside its pages (`pagelog/replay.rs`): its place among the logs of the
-//! volume, what reads as zero until its tombstone is replayed, and since when changes wait.
+//! What a log under the write policy `ordered` keeps beside its words (`replay.rs`): its place among the logs of the volume, what
+//! reads as zero until its tombstone is replayed, and since when changes wait. It is memory of one thread: processes do not share
+//! such a log.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use super::epochs::Seat;
 use crate::exec::Nanos;
-use crate::pagelog::Seat;
 
 /// Moments that are remembered within the longest time that changes may wait.
 const MOMENTS: Nanos = 16;
 
 /// See the module.
-pub(super) struct Order {
+pub struct Order {
     pub(super) seat: Seat,
     buried: RefCell<Buried>,
     waits: RefCell<Waits>,
@@ -21,7 +22,8 @@ pub(super) struct Order {
 
 impl Order {
     /// Of a log whose changes wait for the origin no longer than `lag`.
-    pub(super) fn new(seat: Seat, lag: Nanos) -> Self {
+    #[must_use]
+    pub fn new(seat: Seat, lag: Nanos) -> Self {
         let waits = Waits { lag, since: VecDeque::new() };
         Self { seat, buried: RefCell::default(), waits: RefCell::new(waits) }
     }
@@ -60,7 +62,8 @@ impl Order {
     }
 
     /// For how long the oldest change has waited.
-    pub(super) fn waits_for(&self, now: Nanos) -> Option<Nanos> {
+    #[must_use]
+    pub fn waits_for(&self, now: Nanos) -> Option<Nanos> {
         self.waits.borrow().since.front().map(|(_, since)| now.saturating_sub(*since))
     }
 
