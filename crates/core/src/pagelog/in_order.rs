@@ -74,9 +74,10 @@ fn a_log_of_another_policy_is_one_epoch() {
     let epochs = Epochs::of(2);
     let [other, seat] = [0, 1].map(|log| Seat::new(&epochs, log));
     let (log, _) = rig.open_at(&seat).expect("opens");
-    // The first change of the new life is in the other log.
+    // The first epoch of the new life is in the other log.
     other.resume(None, 0);
     other.entered(other.current());
+    seat.end();
     put(&log, 40, true);
     seat.end();
     replay(&log);
