@@ -326,26 +326,14 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         Durability::Journal => "journal",
         Durability::Log => "log",
     };
-    let write = match choices.write {
-        WritePolicy::AsyncWriteThrough => "async",
-        WritePolicy::WriteThrough => "through",
-        WritePolicy::WriteAround => "around",
-        WritePolicy::WriteBack => "write-back",
-        WritePolicy::Logged(LogPolicy::Through) => "through",
-        WritePolicy::Logged(LogPolicy::Bounded) => "bounded",
-        WritePolicy::Logged(LogPolicy::Full) => "full",
-        WritePolicy::Logged(LogPolicy::Ordered) => "ordered",
-    };
     let mut decided = vec![
         ("unit", vec![format_size(choices.unit_bytes)]),
-        ("write_policy", vec![write.to_owned()]),
+        ("write_policy", vec![choices.write.name().to_owned()]),
         ("durability", vec![durability.to_owned()]),
     ];
     if let Eviction::Replacement(policy) = choices.eviction {
-        let kind = std::mem::discriminant(&policy);
-        let mut named = ReplacementChoice::NAMED.iter();
-        if let Some((name, _)) = named.find(|(_, c)| std::mem::discriminant(c) == kind) {
-            decided.push(("replacement", vec![(*name).to_owned()]));
+        if let Some(name) = policy.name() {
+            decided.push(("replacement", vec![name.to_owned()]));
         }
         if let ReplacementChoice::GClock { ceiling } = policy {
             decided.push(("clock_ceiling_count", vec![ceiling.to_string()]));

@@ -52,7 +52,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "larder warm --file /srv/db/orders",
         ],
     ),
-    ("larder-set", &["larder set --name db", "larder set --name db --populate off"]),
+    (
+        "larder-set",
+        &[
+            "larder set --name db",
+            "larder set --name db --populate off",
+            "larder set --name db --write-policy around",
+        ],
+    ),
     ("larder-scrub", &["larder scrub --name db --all --pace 200MiB/s"]),
     ("larder-evict", &["larder evict --name db 10GiB+2GiB"]),
     ("larder-pin", &["larder pin --name db 0+64MiB", "larder pin --file /srv/db/orders_pkey"]),

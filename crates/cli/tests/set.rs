@@ -83,6 +83,96 @@ fn units_that_are_valid_in_part_wait_for_population() {
     server.stop();
 }
 
+/// The write policy and what is evicted change under clients, and back.
+#[test]
+fn choices_that_concern_memory_change_while_clients_use_the_volume() {
+    for preset in ["larder", "sce", "slru", "flashcache"] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = Server::start(&place.serve_preset(preset, &[]));
+        let mut client = place.client();
+        let mut read = |at: u64| client.read_at(at, &mut [0; 4096]).unwrap();
+        (0..8).for_each(|_| read(0));
+        eventually("the page is on flash", || {
+            let hits = place.stat("read_hits");
+            read(0);
+            place.stat("read_hits") > hits
+        });
+        let mut client = place.client();
+        for (round, policy) in [(1, "around"), (2, "through"), (3, "async"), (4, "around")] {
+            let replacement = if round % 2 == 0 { "lru" } else { "fifo" };
+            let now = set(&place, &["--write-policy", policy, "--replacement", replacement]);
+            assert_eq!(
+                (&now["write_policy"], &now["replacement"]),
+                (&policy.into(), &replacement.into())
+            );
+            let flash = place.stat("flash_write_bytes");
+            client.write_at(0, &[round; 4096], true).unwrap();
+            client.flush().unwrap();
+            if policy == "around" {
+                assert_eq!(place.stat("flash_write_bytes"), flash, "{preset}");
+            }
+            let mut found = [0; 4096];
+            client.read_at(0, &mut found).unwrap();
+            assert_eq!(found, [round; 4096], "{preset}");
+        }
+        let printed = place.ask(&["set", "--print-config"]).ok();
+        assert!(
+            printed.contains("write_policy = \"around\"") && !printed.contains("clock_ceiling"),
+            "{printed}"
+        );
+        let file = place.path("printed.toml");
+        std::fs::write(&file, &printed).unwrap();
+        let again = larder_says(&["serve", &place.word("printed.toml"), "--print-config"]).ok();
+        assert!(
+            again.contains("write_policy = \"around\"\n")
+                && again.contains("replacement = \"lru\"\n"),
+            "{again}"
+        );
+        server.stop();
+    }
+}
+
+/// What flash may hold alone, and where it lies there, does not change while a cache serves.
+#[test]
+fn choices_that_concern_flash_are_refused() {
+    for (preset, words, why) in [
+        (
+            "prwc",
+            ["--write-policy", "around"],
+            "write_policy: got around, accepted while serving: no other than write-back",
+        ),
+        ("prwc", ["--replacement", "lru"], "replacement: got lru, accepted while serving: none"),
+        (
+            "face",
+            ["--write-policy", "around"],
+            "write_policy: got around, accepted while serving: no other than through",
+        ),
+        ("face", ["--replacement", "lru"], "accepted while serving: none"),
+        ("bcache", ["--replacement", "lru"], "accepted while serving: none"),
+        (
+            "enhanceio",
+            ["--replacement", "sieve"],
+            "replacement: got sieve, but units are placed in sets; accepted: lru, fifo",
+        ),
+        (
+            "larder",
+            ["--write-policy", "write-back"],
+            "got 'write-back', accepted async, through, around",
+        ),
+        ("larder", ["--replacement", "best"], "got 'best', accepted gclock, lru,"),
+    ] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = Server::start(&place.serve_preset(preset, &[]));
+        let before = set(&place, &[]);
+        let ended = place.ask(&[&["set"][..], &words].concat());
+        assert!(ended.code == 2 && ended.err.contains(why), "{preset}: {ended:?}");
+        assert_eq!(set(&place, &[]), before);
+        server.stop();
+    }
+}
+
 #[test]
 fn bad_values_change_nothing() {
     let place = Place::new();
@@ -96,6 +186,17 @@ fn bad_values_change_nothing() {
             "populate_io: got 5000, accepted a multiple of 4KiB up to 1MiB",
         ),
         (["--client-idle", "1ms"], "client_idle: got 1000000 ns, accepted 0 (never), or 1s"),
+        (
+            ["--flash-timeout", "31s"],
+            "flash_timeout: got 31000000000 ns, accepted above 0 and at most",
+        ),
+        (
+            ["--flash-dead-after", "1s"],
+            "accepted above 0 and at most flash_dead_after, 1000000000 ns",
+        ),
+        (["--flash-errors-per-minute", "0"], "flash_errors_per_minute: got 0, accepted at least 1"),
+        (["--ordered-lag", "99ms"], "ordered_lag: got 99000000 ns, accepted 100ms to 31 years"),
+        (["--write-buffer", "2TiB"], "write_buffer: got 2TiB, accepted up to 1TiB"),
     ] {
         let ended = place.ask(&[&["set", "--populate", "off"][..], &words].concat());
         assert!(ended.code == 2 && ended.err.contains(why), "{ended:?}");
@@ -130,7 +231,14 @@ fn sighup_takes_what_changed_in_the_configuration() {
     assert_eq!(set(&place, &[])["populate_share_ratio"], 0.7);
     set(&place, &["--recorder", "0"]);
     write(
-        "flash = \"mem:12MiB\"\npopulate_share = \"50%\"\npreset = \"sce\"\nclient_idle = \"7s\"",
+        "flash = \"mem:8MiB\"\nwrite_policy = \"around\"\nflash_timeout = \"3s\"\nreplacement = \"arc\"",
+    );
+    server.signal(Signal::HUP);
+    eventually("the limit is in use", || set(&place, &[])["flash_timeout_ns"] == 3_000_000_000_u64);
+    let now = set(&place, &[]);
+    assert_eq!((&now["write_policy"], &now["replacement"]), (&"around".into(), &"arc".into()));
+    write(
+        "flash = \"mem:12MiB\"\npopulate_share = \"50%\"\npreset = \"slru\"\nclient_idle = \"7s\"",
     );
     server.signal(Signal::HUP);
     eventually("the share is in use", || set(&place, &[])["populate_share_ratio"] == 0.5);
@@ -145,6 +253,8 @@ fn sighup_takes_what_changed_in_the_configuration() {
         "{}",
         server.log()
     );
+    // Those of another preset need a restart with it.
+    assert_eq!((&now["write_policy"], &now["replacement"]), (&"around".into(), &"arc".into()));
     let printed = place.ask(&["set", "--print-config"]).ok();
     assert!(
         printed.contains("flash = \"mem:8MiB\"\n") && printed.contains("client_idle = \"7s\""),

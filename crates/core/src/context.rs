@@ -12,7 +12,7 @@ use larder_policy::write_budget::WriteBudget;
 use crate::buf::Buf;
 use crate::cache::in_flight::WritesInFlight;
 use crate::claims::Claims;
-use crate::config::{AdmissionChoice, Limits};
+use crate::config::{AdmissionChoice, Limits, LimitsInUse};
 use crate::event::Events;
 use crate::exec::{DevId, Exec, Nanos, SECOND, Signal};
 use crate::flash::{InFlight, Sums};
@@ -29,11 +29,17 @@ use crate::stats::Stats;
 use crate::volumes::Volumes;
 use crate::write_pool::WritePool;
 
+/// Bytes of a shard's write pool: at least one piece, so that it admits a write.
+fn pool_bytes(limits: &Limits, shape: &Shape) -> u64 {
+    (limits.write_through_bytes / u64::from(shape.shards))
+        .max(MAX_PIECE_BYTES.min(limits.write_through_bytes))
+}
+
 /// Shared state of a shard.
 pub(crate) struct Context {
     pub exec: Exec<InFlight>,
     pub shape: Shape,
-    pub limits: Cell<Limits>,
+    pub limits: LimitsInUse,
     pub origins: Origins,
     pub population: Population,
     pub claims: Claims,
@@ -62,17 +68,14 @@ impl Context {
         origin: DevId,
     ) -> Rc<Self> {
         let (exec, stats, events) = (Exec::default(), Rc::<Stats>::default(), Events::default());
-        // At least one piece, so that the pool admits a write.
-        let pool = (limits.write_through_bytes / u64::from(shape.shards))
-            .max(MAX_PIECE_BYTES.min(limits.write_through_bytes));
         Rc::new(Self {
             origins: Origins::new(volumes, &shape, &limits, origin, (&exec, &stats, &events)),
             population: Population::new(admission, &shape),
-            pool: WritePool::new(pool),
+            pool: WritePool::new(pool_bytes(&limits, &shape)),
             in_flight: WritesInFlight::new(&exec),
             exec,
             shape,
-            limits: Cell::new(limits),
+            limits: Rc::new(Cell::new(limits)),
             claims: Claims::default(),
             fence: Fence::default(),
             stats,
@@ -85,6 +88,16 @@ impl Context {
             open: Cell::new(0),
             opened_at: Cell::new(None),
         })
+    }
+
+    /// Takes those of the limits that may change.
+    pub(crate) fn adjust(&self, to: &Limits) {
+        let limits = self.limits.get().adjusted(to);
+        self.limits.set(limits);
+        self.pool.resize(pool_bytes(&limits, &self.shape));
+        self.begin_budget();
+        self.origins.iter().for_each(|origin| origin.pace.adjust(&limits));
+        self.population.wake(&self.exec);
     }
 
     /// The parts that a flash device uses.

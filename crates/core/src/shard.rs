@@ -122,13 +122,16 @@ impl Shard {
         self.cx.budget_left()
     }
 
-    /// Takes those of the limits that may change while the shard runs: whether and how it populates, and the budget of flash writes.
+    /// Takes those of the limits that may change while the shard runs: population, the write buffer, time limits and errors of flash,
+    /// the budget of flash writes. What is in flight may keep a longer time limit.
     pub fn adjust(&self, to: &Limits) {
-        let limits = self.cx.limits.get().adjusted(to);
-        self.cx.limits.set(limits);
-        self.cx.begin_budget();
-        self.cx.origins.iter().for_each(|origin| origin.pace.adjust(&limits));
-        self.cx.population.wake(&self.cx.exec);
+        self.cx.adjust(to);
+    }
+
+    /// Takes other choices that concern memory only: when a write is copied to flash, and what is evicted. Returns false, and
+    /// changes nothing, if they differ in anything else.
+    pub fn choose(&self, spec: &CacheSpec) -> bool {
+        self.current.choose(spec)
     }
 
     /// Sets the clock to `now` and runs all tasks that are ready.

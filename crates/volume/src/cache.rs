@@ -116,6 +116,7 @@ impl Cache {
             )));
         }
         config.volumes.iter().try_for_each(|of| check_blocks(&of.origin))?;
+        Settings::of(&config).check()?;
         let spec = CacheSpec::try_from(&config.choices)
             .map_err(|rejected| VolumeError::Usage(rejected.to_string()))?;
         if config.volumes.len() > 1 && !spec.has_units() {
@@ -347,7 +348,9 @@ impl Cache {
     /// The memory that the cache needs with what is attached.
     pub(crate) fn memory(&self, slots: u64) -> Memory {
         let CacheConfig { choices, workers, .. } = &self.config;
-        let limits = self.settings().limits(&self.config.limits, None);
+        let settings = self.settings();
+        let limits = settings.limits(&self.config.limits, None);
+        let choices = &settings.choices(choices).unwrap_or_else(|_| choices.clone());
         let origin_bytes = if slots > 0 { self.volumes.bytes() } else { 0 };
         Memory::of(origin_bytes, self.flash_bytes(slots), choices, &limits, *workers)
     }

@@ -12,7 +12,7 @@
 //! | copies of dirty data; volumes that leave their cache and join it | `clear.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `compare.rs`, `verdict.rs` |
 //! | what a block device promises its users | `promises.rs` |
-//! | settings that change while a cache serves; the bound on flash writes | `settings.rs`, `set.rs`; `daily_writes.rs` |
+//! | settings that change while a cache serves; the bound on flash writes | `settings.rs`, `by_name.rs`, `set.rs`; `daily_writes.rs` |
 //! | ranges that are pinned and excluded; what commands do with ranges | `volume_ranges.rs`, `range_rules.rs`, `state_file/ranges.rs`; `ranges.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
@@ -21,6 +21,7 @@
 
 mod attach;
 pub mod budget;
+mod by_name;
 mod cache;
 mod clear;
 mod client;
@@ -74,6 +75,7 @@ mod volume;
 mod volume_ranges;
 mod worker;
 
+pub use self::by_name::{ByName, Named};
 pub use self::cache::Cache;
 pub use self::compare::{DataReport, compare};
 pub use self::config::{CacheConfig, ClientLimits, RECORDER_BYTES, VolumeConfig};
@@ -94,7 +96,7 @@ pub use self::recent::{Answered, Recent};
 pub use self::record::Recording;
 pub use self::resize::Resized;
 pub use self::scrub::{MOST_PLACES, Place, Scrubbed};
-pub use self::settings::{Change, MOST_RECORDER_BYTES, Settings};
+pub use self::settings::{Change, LEAST_LAG, MOST_RECORDER_BYTES, Settings};
 pub use self::state_file::StateFile;
 pub use self::stats::Stats;
 pub use self::status::{AskedFor, Member, Status};

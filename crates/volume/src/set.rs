@@ -4,6 +4,8 @@
 //! Invariants: a change is checked whole before any of it is made, changes exclude each other, and none waits for an attach or a
 //! detach. Changed settings last until the server ends or reads its configuration again.
 
+use larder_core::config::CacheSpec;
+
 use super::cache::Cache;
 use super::error::VolumeError;
 use super::lock::lock;
@@ -22,7 +24,9 @@ impl Cache {
     /// # Errors
     /// A value is not accepted.
     pub fn check(&self, change: &Change) -> Result<(), VolumeError> {
-        self.settings().changed(change).check()
+        let settings = self.settings().changed(change);
+        settings.check()?;
+        self.spec_with(&settings).map(drop)
     }
 
     /// Changes settings; returns those in use now.
@@ -37,6 +41,7 @@ impl Cache {
         let before = self.settings();
         let settings = before.changed(change);
         settings.check()?;
+        self.spec_with(&settings)?;
         *lock(&self.settings) = settings;
         if (before.recorder_bytes == 0) != (settings.recorder_bytes == 0) {
             let slots = lock(&self.state).attached.as_ref().map(|a| a.flash.plan.slots());
@@ -54,8 +59,17 @@ impl Cache {
         let settings = self.settings();
         let limits = settings.limits(&self.config.limits, device_bytes);
         let ring_bytes = settings.ring_bytes(self.config.workers);
-        self.ask(move |worker: &mut Worker| worker.adjust(&settings, &limits, ring_bytes))?;
+        let spec = self.spec_with(&settings)?;
+        self.ask(move |worker: &mut Worker| {
+            worker.adjust(&settings, (&limits, &spec), ring_bytes);
+        })?;
         Ok(())
+    }
+
+    /// The specification of the cache with settings.
+    fn spec_with(&self, settings: &Settings) -> Result<CacheSpec, VolumeError> {
+        let choices = settings.choices(&self.config.choices)?;
+        CacheSpec::try_from(choices).map_err(|rejected| VolumeError::Usage(rejected.to_string()))
     }
 
     /// Bytes that may be written to flash in a day; none without a bound.

@@ -1,111 +1,168 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Settings that may change while a cache serves.
 //!
-//! Why not every setting: the unit, the preset's choices and the sizes decide what lies on flash; all time limits of a worker's
-//! flash operations are equal, and are kept in the order of their start; a journal counts time in checkpoints.
+//! Why not every setting: the unit, most of the preset's choices and the sizes decide what lies on flash, or what its writes promise; a
+//! journal counts time in checkpoints; `drain` and the memory of clients belong to the process.
 
 use std::ops::RangeInclusive;
 
-use larder_core::config::Limits;
+use larder_core::config::{Choices, Eviction, Limits, ReplacementChoice, WritePolicy};
+use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_io::format_size;
 use serde::{Deserialize, Serialize};
 
+use super::by_name::ByName;
 use super::config::CacheConfig;
 use super::daily_writes::DailyWrites;
 use super::error::VolumeError;
 
-/// The settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Whether reads admit what they miss, at once or in the background.
-    pub populate: bool,
-    /// The share of the time in which population may use the origin while clients use it.
-    pub populate_share_ratio: f64,
-    /// The largest read of population.
-    pub populate_io_bytes: u64,
-    /// How long a connection may be idle; 0: for ever.
-    pub client_idle_ns: u64,
-    /// Memory of each volume for its last requests; 0: neither these nor a miss-ratio curve.
-    pub recorder_bytes: u64,
-    /// How much is written to flash in a day.
-    pub flash_write_budget: DailyWrites,
+/// Declares the settings, and a change of them.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        /// The settings.
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct Settings {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        /// A change: what is `None` remains.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Change {
+            $($(#[$doc])* pub $name: Option<$type>,)*
+        }
+
+        impl Settings {
+            /// With a change.
+            pub(crate) fn changed(self, change: &Change) -> Self {
+                Self { $($name: change.$name.unwrap_or(self.$name),)* }
+            }
+        }
+    };
 }
 
-/// A change: what is `None` remains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Change {
-    /// See [`Settings`], as all fields.
-    pub populate: Option<bool>,
-    #[allow(missing_docs)]
-    pub populate_share_ratio: Option<f64>,
-    #[allow(missing_docs)]
-    pub populate_io_bytes: Option<u64>,
-    #[allow(missing_docs)]
-    pub client_idle_ns: Option<u64>,
-    #[allow(missing_docs)]
-    pub recorder_bytes: Option<u64>,
-    #[allow(missing_docs)]
-    pub flash_write_budget: Option<DailyWrites>,
+settings! {
+    /// Whether reads admit what they miss, at once or in the background.
+    populate: bool,
+    /// The share of the time in which population may use the origin while clients use it.
+    populate_share_ratio: f64,
+    /// The largest read of population.
+    populate_io_bytes: u64,
+    /// How long a connection may be idle; 0: for ever.
+    client_idle_ns: u64,
+    /// Memory of each volume for its last requests; 0: neither these nor a miss-ratio curve.
+    recorder_bytes: u64,
+    /// How much is written to flash in a day.
+    flash_write_budget: DailyWrites,
+    /// After this time a request that waits for flash is answered from the origin.
+    flash_timeout_ns: u64,
+    /// A flash device with an operation that is unanswered for longer counts as failed.
+    flash_dead_after_ns: u64,
+    /// Flash errors within a minute after which the device counts as failed.
+    flash_errors_per_minute: u32,
+    /// Memory for acknowledged client data that is still to be written to flash.
+    write_buffer_bytes: u64,
+    /// With the write policy `ordered`: how long a change may wait for the origin while others are accepted.
+    ordered_lag_ns: u64,
+    /// When a write is copied to flash; none if this cannot change, since flash may hold dirty data or has a page log.
+    write_policy: Option<ByName<WritePolicy>>,
+    /// What is evicted; none if this cannot change, since no policy with a name decides it.
+    replacement: Option<ByName<ReplacementChoice>>,
 }
 
 /// The time limits of an idle connection.
 const IDLE: RangeInclusive<u64> = 1_000_000_000..=1_000_000_000_000_000_000;
 /// The largest memory of a volume for its last requests.
 pub const MOST_RECORDER_BYTES: u64 = 1 << 30;
+/// The largest memory for data that is still to be written to flash.
+const MOST_BUFFER_BYTES: u64 = 1 << 40;
+/// The least time that changes may wait for the origin, under the write policy `ordered`.
+pub const LEAST_LAG: Nanos = 100 * MILLISECOND;
+/// The longest time limit: 31 years.
+const LONGEST: Nanos = 1_000_000_000 * SECOND;
 
 impl Settings {
     /// Those of a configuration.
     pub(crate) fn of(config: &CacheConfig) -> Self {
-        let Limits { populates, population_share, population_io_bytes, .. } = config.limits;
+        let (limits, choices) = (&config.limits, &config.choices);
         Self {
-            populate: populates,
-            populate_share_ratio: population_share,
-            populate_io_bytes: population_io_bytes,
+            populate: limits.populates,
+            populate_share_ratio: limits.population_share,
+            populate_io_bytes: limits.population_io_bytes,
             client_idle_ns: config.clients.idle.map_or(0, |span| span.as_nanos() as u64),
             recorder_bytes: config.recorder_bytes,
             flash_write_budget: config.flash_write_budget,
-        }
-    }
-
-    /// With a change.
-    pub(crate) fn changed(self, change: &Change) -> Self {
-        Self {
-            populate: change.populate.unwrap_or(self.populate),
-            populate_share_ratio: change.populate_share_ratio.unwrap_or(self.populate_share_ratio),
-            populate_io_bytes: change.populate_io_bytes.unwrap_or(self.populate_io_bytes),
-            client_idle_ns: change.client_idle_ns.unwrap_or(self.client_idle_ns),
-            recorder_bytes: change.recorder_bytes.unwrap_or(self.recorder_bytes),
-            flash_write_budget: change.flash_write_budget.unwrap_or(self.flash_write_budget),
+            flash_timeout_ns: limits.flash_timeout,
+            flash_dead_after_ns: limits.flash_dead_after,
+            flash_errors_per_minute: limits.flash_errors,
+            write_buffer_bytes: limits.write_through_bytes,
+            ordered_lag_ns: limits.ordered_lag,
+            write_policy: write_policy(choices),
+            replacement: replacement(choices),
         }
     }
 
     /// Checks each value.
     pub(crate) fn check(&self) -> Result<(), VolumeError> {
-        let wrong = |why: String| Err(VolumeError::Usage(why));
+        self.check_population()
+            .and_then(|()| self.check_clients())
+            .and_then(|()| self.check_flash())
+            .map_err(VolumeError::Usage)
+    }
+
+    fn check_population(&self) -> Result<(), String> {
         let (share, io) = (self.populate_share_ratio, self.populate_io_bytes);
         if !(0.0..=1.0).contains(&share) {
-            return wrong(format!("populate_share: got {share}, accepted 0% to 100%"));
+            return Err(format!("populate_share: got {share}, accepted 0% to 100%"));
         }
         if !Limits::is_population_io(io) {
             let io = format_size(io);
-            return wrong(format!("populate_io: got {io}, accepted a multiple of 4KiB up to 1MiB"));
+            return Err(format!("populate_io: got {io}, accepted a multiple of 4KiB up to 1MiB"));
         }
-        if self.client_idle_ns != 0 && !IDLE.contains(&self.client_idle_ns) {
-            let ns = self.client_idle_ns;
-            return wrong(format!(
-                "client_idle: got {ns} ns, accepted 0 (never), or 1s to 31 years"
+        Ok(())
+    }
+
+    fn check_clients(&self) -> Result<(), String> {
+        let idle = self.client_idle_ns;
+        if idle != 0 && !IDLE.contains(&idle) {
+            return Err(format!(
+                "client_idle: got {idle} ns, accepted 0 (never), or 1s to 31 years"
             ));
         }
         if self.recorder_bytes > MOST_RECORDER_BYTES {
             let (got, most) = (format_size(self.recorder_bytes), format_size(MOST_RECORDER_BYTES));
-            return wrong(format!("recorder: got {got}, accepted up to {most}"));
+            return Err(format!("recorder: got {got}, accepted up to {most}"));
         }
+        Ok(())
+    }
+
+    fn check_flash(&self) -> Result<(), String> {
         if !self.flash_write_budget.is_accepted() {
             let got = self.flash_write_budget;
-            return wrong(format!(
+            return Err(format!(
                 "flash_write_budget: got {got:?}, accepted any, 1MB/day to 1EiB/day, or 0.001DWPD to 1000DWPD"
             ));
+        }
+        let (timeout, dead_after) = (self.flash_timeout_ns, self.flash_dead_after_ns);
+        if dead_after > LONGEST {
+            return Err(format!("flash_dead_after: got {dead_after} ns, accepted up to 31 years"));
+        }
+        if timeout == 0 || timeout > dead_after {
+            return Err(format!(
+                "flash_timeout: got {timeout} ns, accepted above 0 and at most flash_dead_after, {dead_after} ns"
+            ));
+        }
+        if self.flash_errors_per_minute == 0 {
+            return Err("flash_errors_per_minute: got 0, accepted at least 1".to_owned());
+        }
+        if self.write_buffer_bytes > MOST_BUFFER_BYTES {
+            let (got, most) =
+                (format_size(self.write_buffer_bytes), format_size(MOST_BUFFER_BYTES));
+            return Err(format!("write_buffer: got {got}, accepted up to {most}"));
+        }
+        if !(LEAST_LAG..=LONGEST).contains(&self.ordered_lag_ns) {
+            let got = self.ordered_lag_ns;
+            return Err(format!("ordered_lag: got {got} ns, accepted 100ms to 31 years"));
         }
         Ok(())
     }
@@ -117,12 +174,76 @@ impl Settings {
             population_share: self.populate_share_ratio,
             population_io_bytes: self.populate_io_bytes,
             flash_write_budget: self.flash_write_budget.bytes(device_bytes),
+            flash_timeout: self.flash_timeout_ns,
+            flash_dead_after: self.flash_dead_after_ns,
+            flash_errors: self.flash_errors_per_minute,
+            write_through_bytes: self.write_buffer_bytes,
+            ordered_lag: self.ordered_lag_ns,
             ..*limits
         }
+    }
+
+    /// `choices` with these settings. A policy that `choices` have keeps its own settings.
+    pub(crate) fn choices(&self, choices: &Choices) -> Result<Choices, VolumeError> {
+        let wrong = |why: String| Err(VolumeError::Usage(why));
+        let mut choices = choices.clone();
+        match (self.write_policy, write_policy(&choices)) {
+            (Some(new), Some(_)) => choices.write = new.0,
+            (Some(new), None) if new.name() == choices.write.name() => {}
+            (Some(new), None) => {
+                return wrong(format!(
+                    "write_policy: got {}, accepted while serving: no other than {}",
+                    new.name(),
+                    choices.write.name()
+                ));
+            }
+            (None, _) => {}
+        }
+        match (self.replacement, replacement(&choices)) {
+            (Some(new), Some(old)) if new != old => {
+                choices = choices
+                    .with_replacement(new.0)
+                    .or_else(|why| wrong(format!("replacement: got {}, but {why}", new.name())))?;
+            }
+            (Some(new), None) => {
+                return wrong(format!(
+                    "replacement: got {}, accepted while serving: none, since no policy with a name evicts",
+                    new.name()
+                ));
+            }
+            _ => {}
+        }
+        Ok(choices)
     }
 
     /// Memory of each of so many workers for the last requests of a volume.
     pub(crate) fn ring_bytes(&self, workers: u32) -> u64 {
         self.recorder_bytes / u64::from(workers)
+    }
+}
+
+/// The write policy, if it may change.
+fn write_policy(choices: &Choices) -> Option<ByName<WritePolicy>> {
+    let may = WritePolicy::COPIES.iter().any(|(_, policy)| *policy == choices.write);
+    may.then_some(ByName(choices.write))
+}
+
+/// The replacement policy, if it may change.
+fn replacement(choices: &Choices) -> Option<ByName<ReplacementChoice>> {
+    match choices.eviction {
+        Eviction::Replacement(policy) => policy.name().map(|_| ByName(policy)),
+        Eviction::Update | Eviction::LogOrder { .. } => None,
+    }
+}
+
+impl Change {
+    /// The choices of a configuration that may change.
+    #[must_use]
+    pub fn with_choices(self, choices: &Choices) -> Self {
+        Self {
+            write_policy: write_policy(choices).map(Some),
+            replacement: replacement(choices).map(Some),
+            ..self
+        }
     }
 }

@@ -6,19 +6,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::Limits;
-use larder_core::exec::{MILLISECOND, Nanos, SECOND};
+use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
 use larder_volume::budget::{Budget, LEAST_BYTES};
-use larder_volume::{Change, ClientLimits, DailyWrites, MOST_RECORDER_BYTES};
+use larder_volume::{Change, ClientLimits, DailyWrites, LEAST_LAG, MOST_RECORDER_BYTES};
 
 use crate::setting::BadSetting;
 use crate::units::{daily_writes, on_or_off, ratio, size, span};
 
 /// The least tier of RAM: some pages for each worker.
 const LEAST_RAM: u64 = 1 << 20;
-/// The least time that changes may wait for the origin.
-const LEAST_LAG: Nanos = 100 * MILLISECOND;
 
 /// Budgets and time limits.
 #[derive(Args, Debug)]
@@ -181,6 +179,12 @@ impl LimitArgs {
             client_idle_ns: Some(self.client_idle.unwrap_or(0)),
             recorder_bytes: Some(self.recorder),
             flash_write_budget: Some(self.flash_write_budget),
+            flash_timeout_ns: Some(self.flash_timeout),
+            flash_dead_after_ns: Some(self.flash_dead_after),
+            flash_errors_per_minute: Some(self.flash_errors_per_minute),
+            write_buffer_bytes: Some(self.write_buffer),
+            ordered_lag_ns: Some(self.ordered_lag),
+            ..Change::default()
         }
     }
 

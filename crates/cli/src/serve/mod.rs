@@ -128,7 +128,7 @@ impl Started {
 fn start(opened: Opened, budget: &Budget) -> Result<Started> {
     opened.announce();
     let Opened { checked, origins, flash, made } = opened;
-    let Checked { plan, choices, limits, workers, ways, own_way, state, .. } = checked;
+    let Checked { plan, choices, limits, workers, ways, own_way, preset, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
         let clients = plan.args.limits.clients(budget);
@@ -155,7 +155,8 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
     };
     let cache = run().map_err(|e| plan.locate(e))?;
     let volumes = cache.volumes();
-    Ok(Started { served: Served { plan, ways, own_way, cache, volumes }, flash, made })
+    let served = Served { plan, preset: preset.name, ways, own_way, cache, volumes };
+    Ok(Started { served, flash, made })
 }
 
 /// The memory of the clients of all volumes.

@@ -11,10 +11,12 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgMatches, FromArgMatches as _};
+use larder_volume::Change;
 
 use super::args::ServeArgs;
 use super::config::{self, Plan};
 use super::served::Served;
+use crate::choices::choices;
 use crate::set::SETTINGS;
 
 /// Reads again what may change. `given` is the source of the settings.
@@ -66,7 +68,7 @@ fn settings(served: &[Served], plans: &[Plan]) {
         Some((old, plans.iter().find(|plan| plan.args.name == old.plan.args.name)?))
     };
     let pairs: Vec<(&Served, &Plan)> = served.iter().filter_map(pair).collect();
-    let checked: Result<Vec<Vec<String>>> =
+    let checked: Result<Vec<(Change, Vec<String>)>> =
         pairs.iter().map(|(old, new)| check(old, new)).collect();
     let checked = match checked {
         Ok(checked) => checked,
@@ -74,10 +76,10 @@ fn settings(served: &[Served], plans: &[Plan]) {
             return tracing::warn!("SIGHUP: {e:#}; the settings that were read before stay in use");
         }
     };
-    for ((old, new), rest) in pairs.iter().zip(checked) {
+    for ((old, new), (change, rest)) in pairs.iter().zip(checked) {
         let title = old.plan.title();
         let mut failed = Vec::new();
-        if let Err(e) = old.cache.set(&new.args.limits.change()) {
+        if let Err(e) = old.cache.set(&change) {
             failed.push(format!("{title}: {e:#}"));
         }
         for volume in new.volumes() {
@@ -107,16 +109,27 @@ fn settings(served: &[Served], plans: &[Plan]) {
     }
 }
 
-/// Checks the settings of a cache. Returns the other keys that changed.
-fn check(old: &Served, new: &Plan) -> Result<Vec<String>> {
+/// Checks the settings of a cache. Returns those to take, and the other keys that changed.
+fn check(old: &Served, new: &Plan) -> Result<(Change, Vec<String>)> {
     let check = || {
         new.args.limits.limits()?;
-        old.cache.check(&new.args.limits.change())?;
-        config::print::differences(&old.plan, new)
+        let (change, differ) =
+            (new.args.limits.change(), config::print::differences(&old.plan, new)?);
+        // The choices of another preset need a restart together.
+        let change = match differ.iter().any(|key| key == "preset") {
+            true => change,
+            false => change.with_choices(&choices(&old.preset, &new.args.choices)?),
+        };
+        old.cache.check(&change)?;
+        Ok((change, differ))
     };
-    let mut differ = check().map_err(|e| new.locate(e))?;
-    differ.retain(|key| !SETTINGS.contains(&key.as_str()) && !RANGES.contains(&key.as_str()));
-    Ok(differ)
+    let (change, mut differ) = check().map_err(|e| new.locate(e))?;
+    differ.retain(|key| match key.as_str() {
+        "write_policy" => change.write_policy.is_none(),
+        "replacement" => change.replacement.is_none(),
+        key => !SETTINGS.contains(&key) && !RANGES.contains(&key),
+    });
+    Ok((change, differ))
 }
 
 #[cfg(test)]

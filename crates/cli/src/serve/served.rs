@@ -13,6 +13,8 @@ use super::open::Way;
 pub struct Served {
     /// Its settings.
     pub plan: Plan,
+    /// The preset in use.
+    pub preset: String,
     /// How its volumes are reached, in their order.
     pub ways: Vec<Way>,
     /// How the cache is reached, if volumes share it.

@@ -47,7 +47,7 @@ impl Current {
     /// From a clean cache only a volume leaves.
     fn has_nothing_to_clear(&self, clear: Clear) -> bool {
         let leaves = clear.evict && clear.volume.is_some();
-        self.kind.contents() != Contents::Dirty && !leaves
+        self.spec.borrow().kind.contents() != Contents::Dirty && !leaves
     }
 
     async fn clear_once(&self, volume: u32, step: Step) -> Result<(), Errno> {

@@ -73,7 +73,7 @@ pub(crate) enum Cache {
 pub(crate) struct Current {
     me: Weak<Current>,
     pub(crate) cx: Rc<Context>,
-    kind: KindSpec,
+    spec: RefCell<CacheSpec>,
     cache: RefCell<Cache>,
     pub(crate) detaching: Detaching,
 }
@@ -84,7 +84,7 @@ impl Current {
         Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             cx: Rc::clone(cx),
-            kind: spec.kind.clone(),
+            spec: RefCell::new(spec.clone()),
             cache: RefCell::new(Cache::PassThrough),
             detaching: Detaching::of(cx.origins.volumes.count()),
         })
@@ -92,6 +92,21 @@ impl Current {
 
     pub(crate) fn get(&self) -> Cache {
         self.cache.borrow().clone()
+    }
+
+    /// See [`Shard::choose`](crate::shard::Shard::choose).
+    pub(crate) fn choose(&self, spec: &CacheSpec) -> bool {
+        if !self.spec.borrow().may_become(spec) {
+            return false;
+        }
+        self.spec.replace(spec.clone());
+        if let (Some(clean), KindSpec::Clean(spec)) = (self.clean(), &spec.kind) {
+            clean.flash_copy.set(spec.flash_copy);
+        }
+        if let (Some(table), Some(slots)) = (self.table(), spec.kind.slots()) {
+            table.replace_by(slots.replacement);
+        }
+        true
     }
 
     /// The cache, if it is a clean one of units.
@@ -249,7 +264,7 @@ impl Current {
     ) -> bool {
         self.detach();
         let (cx, owner) = (&self.cx, self.owner());
-        let (cache, warm) = match &self.kind {
+        let (cache, warm) = match &self.spec.borrow().kind {
             KindSpec::Clean(spec) => {
                 let (clean, warm) = Clean::attach(cx, spec, plan, recovered, owner);
                 (Cache::Clean(clean), warm)
@@ -277,15 +292,16 @@ impl Current {
     /// Starts to cache in a page log on a flash device. Requests wait until it is open.
     pub(crate) fn attach_log(&self, dev: DevId, place: LogPlace) {
         self.detach();
-        let (KindSpec::Log(spec), Some(me)) = (&self.kind, self.me.upgrade()) else { return };
+        let KindSpec::Log(spec) = self.spec.borrow().kind.clone() else { return };
+        let Some(me) = self.me.upgrade() else { return };
         self.detaching.stopped.set(false);
         self.detaching.hold_back.set(false);
-        let (device, limits) = (self.cx.device(), &self.cx.limits.get());
+        let (device, limits) = (self.cx.device(), &self.cx.limits);
         let flash = Flash::new(dev, device, limits, spec.contents, self.owner());
-        let flash = Rc::new(flash.patient(log::patience(spec.contents, limits)));
+        let flash = Rc::new(flash.patient(log::PATIENCE_WITH_COPIES));
         let opening = Opening::new(flash.device());
         self.cache.replace(Cache::Log(LogState::Opening(Rc::clone(&opening))));
-        self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), place));
+        self.cx.exec.spawn(me.open_log(opening, flash, spec, place));
     }
 
     async fn open_log(

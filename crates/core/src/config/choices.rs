@@ -35,6 +35,28 @@ pub enum WritePolicy {
 }
 
 impl WritePolicy {
+    /// Those under which the flash of a cache of units holds copies, with their names. Such a cache may change from one to another
+    /// while it serves.
+    pub const COPIES: &[(&str, Self)] = &[
+        ("async", Self::AsyncWriteThrough),
+        ("through", Self::WriteThrough),
+        ("around", Self::WriteAround),
+    ];
+
+    /// The name that the command line accepts.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AsyncWriteThrough => "async",
+            Self::WriteThrough | Self::Logged(LogPolicy::Through) => "through",
+            Self::WriteAround => "around",
+            Self::WriteBack => "write-back",
+            Self::Logged(LogPolicy::Bounded) => "bounded",
+            Self::Logged(LogPolicy::Full) => "full",
+            Self::Logged(LogPolicy::Ordered) => "ordered",
+        }
+    }
+
     /// Whether flash may hold dirty data.
     #[must_use]
     pub fn flash_owns(self) -> bool {
@@ -274,6 +296,13 @@ impl ReplacementChoice {
         ("lirs", Self::Lirs),
         ("wtinylfu", Self::WTinyLfu),
     ];
+
+    /// Its name there; that of a policy with settings is the same for all of them. `None` if it has none.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        let same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);
+        Self::NAMED.iter().find(|(_, choice)| same(choice)).map(|(name, _)| *name)
+    }
 
     /// The policy over `slots` slots in sets of `ways`.
     #[must_use]

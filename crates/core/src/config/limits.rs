@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Budgets and time limits of the engine.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use crate::buf::PAGE;
 use crate::exec::{Nanos, SECOND};
 
@@ -69,15 +72,27 @@ impl Limits {
         (PAGE as u64..=1 << 20).contains(&bytes) && bytes.is_multiple_of(PAGE as u64)
     }
 
-    /// With those of `other` that may change while a shard runs. All time limits of a shard's operations are equal
-    /// (`exec/executor.rs`), so these may not; nor may `checkpoint`, in which a journal counts time (`journal/due.rs`).
+    /// With those of `other` that may change while a shard runs. Those that may not: `checkpoint`, in which a journal counts time
+    /// (`journal/due.rs`); the memory that is laid out when flash is attached; the patience with origins.
     #[must_use]
     pub(crate) fn adjusted(self, other: &Self) -> Self {
-        let Self { populates, population_io_bytes, population_share, flash_write_budget, .. } =
-            *other;
-        Self { populates, population_io_bytes, population_share, flash_write_budget, ..self }
+        Self {
+            write_through_bytes: other.write_through_bytes,
+            population_io_bytes: other.population_io_bytes,
+            populates: other.populates,
+            population_share: other.population_share,
+            flash_timeout: other.flash_timeout,
+            flash_dead_after: other.flash_dead_after,
+            flash_errors: other.flash_errors,
+            flash_write_budget: other.flash_write_budget,
+            ordered_lag: other.ordered_lag,
+            ..self
+        }
     }
 }
+
+/// The limits of a shard: its parts read them when they need them, since they may change.
+pub(crate) type LimitsInUse = Rc<Cell<Limits>>;
 
 /// How long the origin counts as busy after the last client operation: long enough for a few clients of a disk that makes
 /// a hundred reads a second.

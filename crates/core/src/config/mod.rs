@@ -22,8 +22,8 @@ pub use self::choices::{
     WithPolicy, WritePolicy,
 };
 pub use self::contract::Contract;
-pub(crate) use self::limits::FOREGROUND_MEMORY;
 pub use self::limits::Limits;
+pub(crate) use self::limits::{FOREGROUND_MEMORY, LimitsInUse};
 pub use self::memory::{LOG_SLOT_BYTES, Memory};
 pub use self::presets::{
     DEFAULT_PRESET, FRAGMENT_BYTES_LEAST, PAGE_LOGS, PRESETS, Preset, UNIT_BYTES_LEAST,

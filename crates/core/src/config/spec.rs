@@ -26,7 +26,7 @@ pub struct Rejected {
 }
 
 /// A valid combination of choices.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CacheSpec {
     /// Bytes of a unit; with a page log, bytes of a stripe of the volume that belongs to one shard.
     pub unit_bytes: u64,
@@ -35,7 +35,7 @@ pub struct CacheSpec {
 }
 
 /// The kind of a cache, with the choices that only it has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum KindSpec {
     Clean(CleanSpec),
     WriteBack(WriteBackSpec),
@@ -43,7 +43,7 @@ pub(crate) enum KindSpec {
 }
 
 /// The slots of a unit cache: placement and replacement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SlotSpec {
     pub placement: Placement,
     /// None: only an update evicts.
@@ -75,7 +75,7 @@ pub(crate) enum Contents {
 }
 
 /// A clean cache of units.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CleanSpec {
     pub slots: SlotSpec,
     pub flash_copy: FlashCopy,
@@ -95,7 +95,7 @@ pub(crate) enum FlashCopy {
 }
 
 /// A write-back cache of units.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WriteBackSpec {
     pub slots: SlotSpec,
     /// Whether the journal records which regions are dirty; else all count as dirty after a restart.
@@ -105,7 +105,7 @@ pub(crate) struct WriteBackSpec {
 }
 
 /// A cache in page logs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LogSpec {
     pub settings: LogSettings,
     pub contents: Contents,
@@ -125,6 +125,20 @@ impl CacheSpec {
         }
     }
 
+    /// Whether a cache in use may take another specification: what differs concerns memory only.
+    pub(crate) fn may_become(&self, other: &Self) -> bool {
+        let mut same = other.clone();
+        if let (KindSpec::Clean(same), KindSpec::Clean(own)) = (&mut same.kind, &self.kind) {
+            same.flash_copy = own.flash_copy;
+        }
+        if let (Some(same), Some(own)) = (same.kind.slots_mut(), self.kind.slots())
+            && same.replacement.is_some() == own.replacement.is_some()
+        {
+            same.replacement = own.replacement;
+        }
+        same == *self
+    }
+
     /// Whether it caches units, which several volumes may share, and which may be pinned and excluded. In a page log one origin that
     /// refuses pages would hold up all volumes: its tail passes only what is durable on the origin.
     #[must_use]
@@ -139,6 +153,23 @@ impl CacheSpec {
 }
 
 impl KindSpec {
+    /// The slots of a cache of units.
+    pub fn slots(&self) -> Option<&SlotSpec> {
+        match self {
+            Self::Clean(spec) => Some(&spec.slots),
+            Self::WriteBack(spec) => Some(&spec.slots),
+            Self::Log(_) => None,
+        }
+    }
+
+    fn slots_mut(&mut self) -> Option<&mut SlotSpec> {
+        match self {
+            Self::Clean(spec) => Some(&mut spec.slots),
+            Self::WriteBack(spec) => Some(&mut spec.slots),
+            Self::Log(_) => None,
+        }
+    }
+
     /// The data on flash.
     pub fn contents(&self) -> Contents {
         match self {

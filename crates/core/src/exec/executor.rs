@@ -49,7 +49,7 @@ struct Inner<G> {
     outbox: RefCell<VecDeque<Io>>,
     timers: RefCell<BinaryHeap<Reverse<(Nanos, u64, TaskId)>>>,
     /// Operations with a time limit, in the order of their start. All time limits of a shard are equal, so this is also the
-    /// order of the deadlines.
+    /// order of the deadlines. After a limit was lowered an operation may wait for the deadline of one that began before that.
     bounds: RefCell<VecDeque<(Nanos, u32, u64)>>,
 }
 

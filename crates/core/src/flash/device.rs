@@ -18,7 +18,7 @@ use super::ram::Ram;
 use super::retries::Retries;
 use super::sums::Sums;
 use crate::buf::Buf;
-use crate::config::{Contents, Limits};
+use crate::config::{Contents, Limits, LimitsInUse};
 use crate::event::{Event, Events};
 use crate::exec::{DevId, Ended, Exec, IoKind, Nanos};
 use crate::mutant;
@@ -111,23 +111,14 @@ impl FlashError {
     }
 }
 
-/// Limits after which a device is bypassed or has failed.
-#[derive(Clone, Copy)]
-struct Bounds {
-    /// Time limit of an operation; `None` if flash holds dirty data.
-    operation: Option<Nanos>,
-    silence: Nanos,
-    overdue: Nanos,
-    errors: u32,
-    error_window: Nanos,
-}
-
 /// An attached flash device.
 pub(crate) struct Flash {
     device: Rc<Attached>,
     pub(super) exec: Exec<InFlight>,
     pub(super) stats: Rc<Stats>,
-    bounds: Bounds,
+    pub(super) limits: LimitsInUse,
+    /// How long failed operations are repeated, if it holds copies.
+    pub(super) patience: Nanos,
     pub(super) retries: Retries,
     owner: Weak<dyn Owner>,
     /// Measures reads of cached data, if the cache balances them.
@@ -153,21 +144,24 @@ impl Flash {
     pub(crate) fn new(
         dev: DevId,
         (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
-        limits: &Limits,
+        limits: &LimitsInUse,
         contents: Contents,
         owner: Weak<dyn Owner>,
     ) -> Self {
-        let bounds = Bounds {
-            operation: (contents == Contents::Copies).then_some(limits.flash_timeout),
-            silence: limits.flash_dead_after,
-            overdue: limits.flash_timeout,
-            errors: limits.flash_errors,
-            error_window: limits.flash_error_window,
-        };
         let device = Attached::new(dev, contents, events.clone());
         let (exec, stats) = (exec.clone(), Rc::clone(stats));
-        let retries = Retries::default();
-        Self { device, exec, stats, bounds, retries, owner, meter: None, ram: None, sums: None }
+        Self {
+            device,
+            exec,
+            stats,
+            limits: Rc::clone(limits),
+            patience: 0,
+            retries: Retries::default(),
+            owner,
+            meter: None,
+            ram: None,
+            sums: None,
+        }
     }
 
     /// The same device, whose reads of cached data are measured.
@@ -256,7 +250,9 @@ impl Flash {
         let forgotten = mutant::is_active("timeout-forgets")
             .then(|| (guards.pin.take(), guards.claim.take(), guards.share.take()));
         let held = InFlight { device: Rc::clone(&self.device), guards };
-        let bound = self.bounds.operation;
+        // What only flash has is waited for.
+        let copies = self.device.contents == Contents::Copies;
+        let bound = copies.then(|| self.limits.get().flash_timeout);
         let began = self.meter.as_ref().filter(|_| kind == IoKind::Read && role == Role::Data);
         let began = began.map_or(UNMEASURED, |meter| {
             meter.borrow_mut().began();
@@ -302,11 +298,11 @@ impl Flash {
 
     fn failed(&self, role: Role, errno: Errno, kind: IoKind) {
         self.stats.add(|c| c.flash_errors += 1);
-        let Bounds { errors, error_window, .. } = self.bounds;
+        let Limits { flash_errors, flash_error_window, .. } = self.limits.get();
         if self.device.contents == Contents::Dirty {
             self.report_failure(kind, errno);
         } else if role == Role::Data
-            && self.device.health.failed(errno, self.exec.now(), errors, error_window)
+            && self.device.health.failed(errno, self.exec.now(), flash_errors, flash_error_window)
         {
             let what = if kind == IoKind::Read { "reads" } else { "writes" };
             self.fail(format!("{what} fail: {errno}"));
@@ -331,7 +327,7 @@ impl Flash {
             self.exec.clone(),
             Rc::downgrade(device),
             Weak::clone(&self.owner),
-            (device.health.silence(), self.bounds),
+            (device.health.silence(), Rc::clone(&self.limits)),
         ));
     }
 }
@@ -341,12 +337,21 @@ async fn watch_silence(
     exec: Exec<InFlight>,
     device: Weak<Attached>,
     owner: Weak<dyn Owner>,
-    (silence, bounds): (Option<u64>, Bounds),
+    (silence, limits): (Option<u64>, LimitsInUse),
 ) {
-    exec.sleep(bounds.silence.saturating_sub(bounds.overdue)).await;
+    let began = exec.now();
+    loop {
+        let Limits { flash_dead_after, flash_timeout, .. } = limits.get();
+        let end = began + flash_dead_after.saturating_sub(flash_timeout);
+        if exec.now() >= end {
+            break;
+        }
+        // The limit may rise meanwhile.
+        exec.sleep(end - exec.now()).await;
+    }
     let (Some(device), Some(owner)) = (device.upgrade(), owner.upgrade()) else { return };
     if device.health.silence().is_some_and(|now| Some(now) == silence) {
-        let seconds = bounds.silence as f64 / 1e9;
+        let seconds = limits.get().flash_dead_after as f64 / 1e9;
         owner.failed(&device, format!("an operation has no answer after {seconds} seconds"));
     }
 }

@@ -11,20 +11,15 @@ const LONGEST_REST: Nanos = 500 * MILLISECOND;
 /// Consecutive failed operations after which the operator learns of them.
 const REPORTED: u32 = 3;
 
-/// How long failed operations of a device are repeated, and its consecutive failures.
+/// Whether failed operations of a device are repeated, and its consecutive failures. `patience`: how long they are.
 #[derive(Default)]
 pub(super) struct Retries {
-    patience: Nanos,
     hurries: Cell<bool>,
     /// Consecutive failed reads, flushes, and other operations.
     failures: [Cell<u32>; 3],
 }
 
 impl Retries {
-    pub(super) fn lasting(patience: Nanos) -> Self {
-        Self { patience, ..Self::default() }
-    }
-
     fn failures_of(&self, kind: IoKind) -> &Cell<u32> {
         match kind {
             IoKind::Read => &self.failures[0],
@@ -38,15 +33,15 @@ impl Retries {
     }
 
     /// Whether an operation that failed this many times is not repeated.
-    pub(super) fn gives_up(&self, failures: u64) -> bool {
-        let patience = if self.hurries.get() { 0 } else { self.patience };
+    pub(super) fn gives_up(&self, failures: u64, patience: Nanos) -> bool {
+        let patience = if self.hurries.get() { 0 } else { patience };
         failures.saturating_mul(LONGEST_REST) >= patience
-            && (1..=failures).map(|n| self.delay(n)).sum::<Nanos>() >= patience
+            && (1..=failures).map(|n| Self::delay(n, patience)).sum::<Nanos>() >= patience
     }
 
     /// The wait before a retry, after this number of failures.
-    pub(super) fn delay(&self, failures: u64) -> Nanos {
-        let most = (self.patience / 8).clamp(REST, LONGEST_REST);
+    pub(super) fn delay(failures: u64, patience: Nanos) -> Nanos {
+        let most = (patience / 8).clamp(REST, LONGEST_REST);
         (REST << failures.saturating_sub(1).min(16)).min(most)
     }
 

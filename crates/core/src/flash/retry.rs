@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Repeats failed operations on a device that may hold dirty data, since no other device has it.
 //!
-//! The owner sets how long ([`Flash::patient`]); without it an operation has one attempt. The time counts the waits between
+//! A device that may be dirty has `flash_dead_after` for them, copies what the owner sets ([`Flash::patient`]), by default one attempt. The time counts the waits between
 //! attempts, not the attempts. Each wait is twice as long as the one before, up to an eighth of the whole time and half a
 //! second. That a device that may be dirty fails several times in a row is reported, and that it works again.
 
@@ -36,10 +36,18 @@ impl Unreadable {
 }
 
 impl Flash {
-    /// The same device, whose failed operations are repeated for this long.
-    pub(crate) fn patient(mut self, patience: Nanos) -> Self {
-        self.retries = Retries::lasting(patience);
+    /// The same device, whose failed operations are repeated for this long if it holds copies.
+    pub(crate) fn patient(mut self, with_copies: Nanos) -> Self {
+        self.patience = with_copies;
         self
+    }
+
+    /// How long failed operations are repeated.
+    fn patience(&self) -> Nanos {
+        match self.device().contents {
+            Contents::Dirty => self.limits.get().flash_dead_after,
+            Contents::Copies => self.patience,
+        }
     }
 
     /// Operations that fail are not repeated from now on.
@@ -49,7 +57,7 @@ impl Flash {
 
     /// Whether an operation that failed this many times is not repeated.
     pub(crate) fn gives_up(&self, failures: u64) -> bool {
-        self.retries.gives_up(failures)
+        self.retries.gives_up(failures, self.patience())
     }
 
     /// Whether its operations fail at the moment.
@@ -59,7 +67,7 @@ impl Flash {
 
     /// Waits before a retry, after this number of failures.
     pub(crate) async fn rest(&self, failures: u64) {
-        self.exec.sleep(self.retries.delay(failures)).await;
+        self.exec.sleep(Retries::delay(failures, self.patience())).await;
     }
 
     /// Repeats an operation until it succeeds, the time is over, or the device is closed.

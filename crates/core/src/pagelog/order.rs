@@ -6,8 +6,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::epochs::Seat;
+use crate::config::LimitsInUse;
 use crate::exec::Nanos;
 
 /// Moments that are remembered within the longest time that changes may wait.
@@ -17,15 +19,21 @@ const MOMENTS: Nanos = 16;
 pub struct Order {
     pub(super) seat: Seat,
     buried: RefCell<Buried>,
+    limits: LimitsInUse,
     waits: RefCell<Waits>,
 }
 
 impl Order {
-    /// Of a log whose changes wait for the origin no longer than `lag`.
+    /// Of a log whose changes wait for the origin no longer than the limits allow.
     #[must_use]
-    pub fn new(seat: Seat, lag: Nanos) -> Self {
-        let waits = Waits { lag, since: VecDeque::new() };
-        Self { seat, buried: RefCell::default(), waits: RefCell::new(waits) }
+    pub(crate) fn new(seat: Seat, limits: &LimitsInUse) -> Self {
+        let (buried, waits) = (RefCell::default(), RefCell::default());
+        Self { seat, buried, limits: Rc::clone(limits), waits }
+    }
+
+    /// How long changes may wait.
+    fn lag(&self) -> Nanos {
+        self.limits.get().ordered_lag
     }
 
     pub(super) fn bury(&self, pages: Range<u64>, position: u64) {
@@ -42,7 +50,7 @@ impl Order {
 
     /// A change of this epoch was put. Returns whether it is the first one that is not replayed.
     pub(super) fn entered(&self, epoch: u64, now: Nanos) -> bool {
-        self.waits.borrow_mut().add(epoch, now);
+        self.waits.borrow_mut().add(epoch, now, self.lag());
         self.seat.entered(epoch)
     }
 
@@ -50,7 +58,7 @@ impl Order {
     pub(super) fn resume(&self, next: Option<u64>, last: u64, now: Nanos) {
         self.seat.resume(next, last);
         if let Some(epoch) = next {
-            self.waits.borrow_mut().add(epoch, now);
+            self.waits.borrow_mut().add(epoch, now, self.lag());
         }
     }
 
@@ -69,12 +77,12 @@ impl Order {
 
     /// Whether the oldest change has waited as long as it may.
     pub(super) fn is_behind(&self, now: Nanos) -> bool {
-        self.waits_for(now).is_some_and(|waited| waited >= self.waits.borrow().lag)
+        self.waits_for(now).is_some_and(|waited| waited >= self.lag())
     }
 
     /// Whether the oldest change has waited for half of that.
     pub(super) fn ends_soon(&self, now: Nanos) -> bool {
-        self.waits_for(now).is_some_and(|waited| waited >= self.waits.borrow().lag / 2)
+        self.waits_for(now).is_some_and(|waited| waited >= self.lag() / 2)
     }
 }
 
@@ -113,16 +121,16 @@ impl Buried {
 }
 
 /// Since when changes wait.
+#[derive(Default)]
 struct Waits {
-    /// How long they may.
-    lag: Nanos,
     /// Epochs with the time of their first change, a few of those that are not replayed.
     since: VecDeque<(u64, Nanos)>,
 }
 
 impl Waits {
-    fn add(&mut self, epoch: u64, now: Nanos) {
-        let due = |(last, at): &(u64, Nanos)| *last < epoch && now - at >= self.lag / MOMENTS;
+    /// `lag`: how long they may.
+    fn add(&mut self, epoch: u64, now: Nanos, lag: Nanos) {
+        let due = |(last, at): &(u64, Nanos)| *last < epoch && now - at >= lag / MOMENTS;
         if self.since.back().is_none_or(due) {
             self.since.push_back((epoch, now));
         }
@@ -138,7 +146,10 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::config::Limits;
 
     #[test]
     fn a_newer_tombstone_covers_parts_of_older_ones() {
@@ -160,7 +171,8 @@ mod tests {
 
     #[test]
     fn changes_wait_since_the_first_of_the_oldest_epoch() {
-        let order = Order::new(Seat::alone(), 1600);
+        let limits = Limits { ordered_lag: 1600, ..Limits::default() };
+        let order = Order::new(Seat::alone(), &Rc::new(Cell::new(limits)));
         order.resume(None, 3, 0);
         assert_eq!((order.seat.current(), order.waits_for(9)), (4, None));
         for (epoch, now) in [(4, 100), (5, 150), (6, 900), (7, 1000)] {

@@ -13,6 +13,7 @@ use super::format::BatchHeader;
 use super::words::{REFERENCED, Words};
 use super::*;
 use crate::buf::{Buf, PAGE};
+use crate::config::Limits;
 use crate::request::Errno;
 
 const PAGES: u64 = 1_000;
@@ -138,11 +139,13 @@ impl Rig {
     /// Opens the log at a place among those of a volume.
     pub(super) fn open_at(&self, seat: &Seat) -> Result<(Log, Found), OpenError> {
         let memory = || (0..words_needed(self.log.blocks)).map(|_| AtomicU64::new(0)).collect();
+        let limits = Limits { ordered_lag: 1, ..Limits::default() };
+        let limits = Rc::new(Cell::new(limits));
         let host = Bench {
             devices: Rc::clone(&self.devices),
             buffers: RefCell::default(),
             changes: Cell::default(),
-            order: self.settings.policy.is_ordered().then(|| Order::new(seat.clone(), 1)),
+            order: self.settings.policy.is_ordered().then(|| Order::new(seat.clone(), &limits)),
         };
         now(PageLog::open(host, memory(), self.log, self.settings))
     }

@@ -37,6 +37,7 @@ pub(super) const EVERYDAY: Profile = Profile {
     resizes: 0.0,
     grows: false,
     rules: 0.0,
+    settings: 0.0,
     crashes: 3..6,
     bursts: false,
     rest: (40, 15),

@@ -184,6 +184,7 @@ impl Life<'_> {
             Step::Crash(salt, stop, read_back) => return self.crash(salt, stop, read_back),
             Step::Fault(fault) => self.fault(fault),
             Step::Settle => self.settle(),
+            Step::Set(salt) => self.set(salt),
             Step::Rule(rule, offset, len) => self.rule(rule, offset..offset + len),
             Step::Arrange(what, offset, len) => self.arrange(what, offset..offset + len),
             Step::Scrub(offset, len) => {
@@ -220,6 +221,11 @@ impl Life<'_> {
         (self.clearing, self.given, self.cleared) = (None, None, never);
         self.hangs_until = None;
         self.asked.clear();
+    }
+
+    /// The number of this life, counted from 0.
+    pub(super) fn life(&self) -> u32 {
+        self.lives - 1
     }
 
     pub(super) fn take_up(&mut self, flash: Store, meets: Meets) -> Judged<Taken> {

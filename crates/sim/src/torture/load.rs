@@ -70,32 +70,7 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
                 steps.push(*step);
             }
         }
-        if row.plugs > 0.0 && rng.random_bool(row.plugs) {
-            let away = rng.random_bool(0.4);
-            let same = rng.random_bool(0.5);
-            steps.push(if away { setup.kind.leaves } else { Step::Attach(same) });
-        }
-        if row.departs > 0.0 && rng.random_bool(row.departs) {
-            let volume = rng.random_range(0..setup.volumes.count());
-            let away = rng.random_bool(0.5);
-            steps.push(if away { Step::Depart(volume) } else { Step::Return(volume) });
-        }
-        if row.arranges > 0.0 && rng.random_bool(row.arranges) {
-            steps.push(aim.arrange(rng));
-        }
-        if row.scrubs > 0.0 && rng.random_bool(row.scrubs) {
-            let (first, len) = aim.range(rng);
-            steps.push(Step::Scrub(first, len));
-        }
-        if row.resizes > 0.0 && rng.random_bool(row.resizes) {
-            steps.push(Step::Resize(rng.random_range(0..=10)));
-        }
-        if row.rules > 0.0 && rng.random_bool(row.rules) {
-            let rules = [Rule::Pin, Rule::Pin, Rule::Exclude, Rule::Exclude, Rule::Forget];
-            let rule = rules[rng.random_range(0..5)];
-            let (first, len) = aim.range(rng);
-            steps.push(Step::Rule(rule, first, len));
-        }
+        administrate(&aim, rng, &mut steps);
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
             steps.push(Step::Go(rng.random_range(1..6)));
@@ -108,6 +83,40 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
     steps.extend(stops.iter().filter(|s| **s >= requests).map(|_| crash(setup, rng)));
     steps.push(Step::Crash(rng.random(), Stop::Power, true));
     steps
+}
+
+/// What an administrator asks for before a request.
+fn administrate(aim: &Aim<'_>, rng: &mut Pcg64Mcg, steps: &mut Vec<Step>) {
+    let (row, setup) = (aim.row, aim.setup);
+    if row.plugs > 0.0 && rng.random_bool(row.plugs) {
+        let away = rng.random_bool(0.4);
+        let same = rng.random_bool(0.5);
+        steps.push(if away { setup.kind.leaves } else { Step::Attach(same) });
+    }
+    if row.departs > 0.0 && rng.random_bool(row.departs) {
+        let volume = rng.random_range(0..setup.volumes.count());
+        let away = rng.random_bool(0.5);
+        steps.push(if away { Step::Depart(volume) } else { Step::Return(volume) });
+    }
+    if row.arranges > 0.0 && rng.random_bool(row.arranges) {
+        steps.push(aim.arrange(rng));
+    }
+    if row.scrubs > 0.0 && rng.random_bool(row.scrubs) {
+        let (first, len) = aim.range(rng);
+        steps.push(Step::Scrub(first, len));
+    }
+    if row.resizes > 0.0 && rng.random_bool(row.resizes) {
+        steps.push(Step::Resize(rng.random_range(0..=10)));
+    }
+    if row.settings > 0.0 && rng.random_bool(row.settings) {
+        steps.push(Step::Set(rng.random()));
+    }
+    if row.rules > 0.0 && rng.random_bool(row.rules) {
+        let rules = [Rule::Pin, Rule::Pin, Rule::Exclude, Rule::Exclude, Rule::Forget];
+        let rule = rules[rng.random_range(0..5)];
+        let (first, len) = aim.range(rng);
+        steps.push(Step::Rule(rule, first, len));
+    }
 }
 
 fn crash(setup: &Setup, rng: &mut Pcg64Mcg) -> Step {

@@ -45,6 +45,8 @@ mod rot;
 pub mod rows;
 mod rules;
 pub mod runner;
+mod set;
+mod settings;
 pub mod setup;
 pub mod shrink;
 pub mod small;

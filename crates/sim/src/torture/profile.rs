@@ -55,6 +55,8 @@ pub struct Profile {
     pub grows: bool,
     /// How probable it is, before a request, that a range is pinned or excluded, or no longer so.
     pub rules: f64,
+    /// How probable it is, before a request, that settings change.
+    pub settings: f64,
     /// Crashes.
     pub crashes: Range<u32>,
     /// Whether most crashes follow another at once.

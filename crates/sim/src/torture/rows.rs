@@ -19,6 +19,7 @@ use super::mix::Mix;
 use super::profile::Profile;
 use super::promise::Trouble;
 use super::resized::{RESIZED, RESIZED_VERIFIED};
+use super::settings::SETTINGS;
 use super::verified::{VERIFIED, VERIFIED_OWNED, VERIFIED_OWNED_ROT};
 
 /// Every row.
@@ -437,6 +438,7 @@ pub const PROFILES: &[Profile] = &[
     GROWN,
     GROWN_VERIFIED,
     ORDERED,
+    SETTINGS,
     Profile {
         name: "shared",
         what: "two to four volumes share a cache, and the origin of one may fail",

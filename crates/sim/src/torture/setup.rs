@@ -62,8 +62,13 @@ pub struct Setup {
 
 impl Setup {
     /// The choices of a life, counted from 0.
+    pub(super) fn choices_of(&self, life: u32) -> Choices {
+        (self.kind.of_life)(&self.choices, life)
+    }
+
+    /// The specification of a life.
     pub(super) fn spec(&self, life: u32) -> CacheSpec {
-        lawful(&(self.kind.of_life)(&self.choices, life))
+        lawful(&self.choices_of(life))
     }
 
     /// What is promised under the trouble of the plan.

@@ -86,6 +86,8 @@ pub enum Step {
     Resize(u64),
     /// The administrator pins or excludes a range.
     Rule(Rule, u64, u64),
+    /// The administrator changes settings.
+    Set(u64),
     /// The volume is about to stop: all of the cache's state is made durable.
     Settle,
 }
@@ -137,6 +139,7 @@ impl fmt::Display for Step {
                 let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
                 write!(f, "{count} sectors from {first} are {}", rule.name())
             }
+            Self::Set(salt) => write!(f, "settings change ({salt})"),
             Self::Settle => write!(f, "all state is made durable"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
             Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use larder_core::buf::release_kept;
-use larder_core::config::Limits;
+use larder_core::config::{CacheSpec, Limits};
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
@@ -286,8 +286,15 @@ impl Worker {
     }
 
     /// Takes settings that changed.
-    pub fn adjust(&mut self, settings: &Settings, limits: &Limits, ring_bytes: u64) {
+    pub fn adjust(
+        &mut self,
+        settings: &Settings,
+        (limits, spec): (&Limits, &CacheSpec),
+        ring_bytes: u64,
+    ) {
         self.shard.adjust(limits);
+        let chosen = self.shard.choose(spec);
+        debug_assert!(chosen, "the settings have no other choices");
         self.observed.resize(ring_bytes);
         (self.idle_bound, self.passive) = (settings.client_idle_ns, !settings.populate);
         self.look_soon();

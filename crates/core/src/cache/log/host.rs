@@ -11,7 +11,6 @@ use std::rc::Rc;
 use super::holds::{For, Hold, Holds};
 use super::ignored::Bypass;
 use crate::buf::{Buf, PAGE};
-use crate::config::{Contents, Limits};
 use crate::context::Context;
 use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, WaitList};
@@ -21,15 +20,7 @@ use crate::pagelog::{BATCH_HEADERS, BUFFERS, Burials, Geometry, Host, Order};
 use crate::request::Errno;
 
 /// How long a log without dirty pages retries.
-const PATIENCE_WITH_COPIES: Nanos = 80 * MILLISECOND;
-
-/// How long a failed operation of a log on flash is retried.
-pub(crate) fn patience(contents: Contents, limits: &Limits) -> Nanos {
-    match contents {
-        Contents::Dirty => limits.flash_dead_after,
-        Contents::Copies => PATIENCE_WITH_COPIES,
-    }
-}
+pub(crate) const PATIENCE_WITH_COPIES: Nanos = 80 * MILLISECOND;
 
 /// The host of one log.
 pub(crate) struct ShardHost {

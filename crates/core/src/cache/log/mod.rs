@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicU64;
 
+pub(crate) use self::host::PATIENCE_WITH_COPIES;
 use self::host::ShardHost;
-pub(crate) use self::host::patience;
 use crate::config::LogSpec;
 use crate::context::Context;
 use crate::event::Event;
@@ -168,7 +168,7 @@ impl OpenLog {
         let device = Rc::clone(flash.device());
         let dev = device.dev;
         let replays = spec.settings.policy.is_ordered();
-        let order = replays.then(|| Order::new(seat.clone(), cx.limits.get().ordered_lag));
+        let order = replays.then(|| Order::new(seat.clone(), &cx.limits));
         let host = ShardHost::new(&cx, flash, &place, (ignored, order));
         let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
         let opened = PageLog::open(host, memory, place, spec.settings).await;

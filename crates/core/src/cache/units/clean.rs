@@ -52,7 +52,7 @@ use crate::shape::Place;
 /// A clean cache on one flash device.
 pub(crate) struct Clean {
     pub(crate) units: UnitCache<CleanJournal>,
-    pub(super) flash_copy: FlashCopy,
+    pub(crate) flash_copy: Cell<FlashCopy>,
     /// The next slot to search for partly valid units, after a restart.
     pub(crate) repair_next: Cell<u32>,
     /// Where the search for units that extended reads left in part continues.
@@ -77,7 +77,7 @@ impl Clean {
         if found.is_some() && !warm {
             restored = table();
         }
-        let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Copies, owner);
+        let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Copies, owner);
         let flash = flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes());
         let flash = Rc::new(flash.verified_by(cx.sums(&plan, warm)));
         let kept = found.filter(|_| warm);
@@ -99,7 +99,7 @@ impl Clean {
         (
             Rc::new(Self {
                 units,
-                flash_copy: spec.flash_copy,
+                flash_copy: Cell::new(spec.flash_copy),
                 repair_next,
                 complete_next: Cell::new(0),
             }),

@@ -35,7 +35,7 @@ use crate::shape::Place;
 impl Clean {
     /// Whether writes are copied to flash.
     pub(crate) fn copies_writes(&self) -> bool {
-        self.flash_copy != FlashCopy::Never
+        self.flash_copy.get() != FlashCopy::Never
     }
 
     /// `turn`: of a write that may be copied to flash.
@@ -79,7 +79,7 @@ impl Clean {
             let restores = |(target, _): &(WriteTarget, Buf)| self.restores(&place, target, &claim);
             writing.origin_ended(copy.as_ref().is_some_and(restores));
         }
-        let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
+        let answer_first = self.flash_copy.get() != FlashCopy::BeforeAnswer || copy.is_none();
         if answer_first {
             answer(tag, result, hit);
         }
@@ -139,7 +139,7 @@ impl Clean {
             return self.units.cx.stats.add(|c| c.write_arounds += 1);
         }
         let mut share = None;
-        if self.flash_copy == FlashCopy::AfterAnswer {
+        if self.flash_copy.get() == FlashCopy::AfterAnswer {
             share = self.units.cx.pool.take(place.len);
             if share.is_none() {
                 return self.units.cx.stats.add(|c| c.write_arounds += 1);

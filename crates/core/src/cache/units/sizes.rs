@@ -7,11 +7,12 @@
 //!
 //! Invariant: a slot beyond the limit is never on a list of free slots, and no unit is exchanged for its unit.
 //!
-//! When the limit has another value, the replacement policy begins again, with all units in the order of their slots, as after a
-//! restart; after a shrink, once nothing is beyond. Why not a policy that grows and shrinks: each has bounds that depend on the number of slots,
+//! When the limit has another value, or another policy is chosen, replacement begins again, with all units in the order of their slots, as
+//! after a restart; after a shrink, once nothing is beyond. Why not a policy that grows and shrinks: each has bounds that depend on the number of slots,
 //! of its queues and of what it remembers of evicted units.
 
 use super::table::{Entries, FREE, MIXED, NONE, Slot, Table};
+use crate::config::ReplacementChoice;
 
 impl Table {
     /// The share of slots that are free; 1 without slots.
@@ -79,6 +80,15 @@ impl Table {
         self.entries.borrow_mut().renew_replacement(self.shape.unit_bytes);
     }
 
+    /// Evicts by another policy.
+    pub(crate) fn replace_by(&self, replacement: Option<ReplacementChoice>) {
+        let entries = &mut *self.entries.borrow_mut();
+        if entries.spec.replacement != replacement {
+            entries.spec.replacement = replacement;
+            entries.begin_replacement(self.shape.unit_bytes);
+        }
+    }
+
     /// At most so many slots in use, from `slot` on.
     pub(crate) fn used_from(&self, slot: u32, most: usize) -> Vec<u32> {
         let entries = self.entries.borrow();
@@ -120,14 +130,24 @@ impl Entries {
         self.free[set] = slot;
     }
 
-    /// The replacement policy begins again, for all slots.
+    /// Slots that the replacement policy must know.
+    fn slots_of_policy(&self) -> u32 {
+        if self.beyond > 0 { self.slots.len() as u32 } else { self.limit }
+    }
+
+    /// The replacement policy begins again, if it knows another number of slots.
     fn renew_replacement(&mut self, unit_bytes: u64) {
-        let slots = if self.beyond > 0 { self.slots.len() as u32 } else { self.limit };
-        if slots == self.policy_slots {
-            return;
+        if self.slots_of_policy() != self.policy_slots {
+            self.begin_replacement(unit_bytes);
         }
+    }
+
+    /// The replacement policy begins again, for all slots.
+    fn begin_replacement(&mut self, unit_bytes: u64) {
+        let slots = self.slots_of_policy();
         self.policy_slots = slots;
-        self.replacement = self.spec.build_replacement(slots, slots, unit_bytes);
+        let ways = self.spec.placement.ways(slots);
+        self.replacement = self.spec.build_replacement(slots, ways, unit_bytes);
         for slot in 0..slots {
             let found = &self.slots[slot as usize];
             if !matches!(found.bits, FREE | MIXED) && !found.is_kept() {
@@ -188,6 +208,17 @@ mod tests {
         table.resize(1);
         table.resize(3);
         assert_eq!((table.free_ratio(), table.slots()), (1.0, 3));
+    }
+
+    #[test]
+    fn another_policy_knows_all_units_and_no_others() {
+        let table = table(3);
+        (0..3).for_each(|unit| drop(table.insert(unit).unwrap()));
+        table.replace_by(Some(ReplacementChoice::Sieve));
+        let evict = || table.evict_for(9, &|_| true).map(|evicted| evicted.units[0]);
+        let mut evicted: Vec<u32> = (0..3).map(|_| evict().unwrap()).collect();
+        evicted.sort_unstable();
+        assert_eq!((evicted, evict()), (vec![0, 1, 2], None));
     }
 
     #[test]

@@ -102,8 +102,7 @@ impl WriteBack {
             cx.population.restore(found.factors(layout));
         }
         cx.population.attached(table.limit(), &cx.shape);
-        let flash = Flash::new(plan.dev, cx.device(), &cx.limits.get(), Contents::Dirty, owner);
-        let flash = flash.patient(cx.limits.get().flash_dead_after);
+        let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner);
         let flash = flash.measured(spec.balance.is_some()).under_ram(cx.ram_bytes());
         let sums = cx.sums(&plan, recovered.is_some());
         if let Some(sums) = &sums {
