@@ -13,7 +13,7 @@ use crate::control::ControlArgs;
 use crate::heat::HeatCommand;
 #[cfg(feature = "lab")]
 use crate::lab::LabCommand;
-use crate::operate::{AttachArgs, BoundArgs, ResizeArgs};
+use crate::operate::{AttachArgs, BoundArgs, ResizeArgs, StatusArgs};
 use crate::quiesce::QuiesceArgs;
 use crate::ranges::{ExcludeArgs, RangesArgs, ScrubArgs, WarmArgs};
 use crate::serve::args::ServeArgs;
@@ -54,7 +54,7 @@ pub enum Command {
     /// Report what a flash device holds and what a start with it would do
     Check(CheckArgs),
     /// Show the state of a server
-    Status(ControlArgs),
+    Status(StatusArgs),
     /// Show the counters of a server
     Stats(ControlArgs),
     /// Watch servers live: rates, hit ratio, devices, state

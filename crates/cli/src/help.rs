@@ -40,7 +40,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("larder-check", &["larder check /dev/nvme0n1", "larder check flash.img --json"]),
-    ("larder-status", &["larder status", "larder status --name db --json"]),
+    (
+        "larder-status",
+        &["larder status", "larder status --name db --json", "larder status --name db --drives"],
+    ),
     ("larder-stats", &["larder stats --name db"]),
     ("larder-top", &["larder top", "larder top --once"]),
     ("larder-cached", &["larder cached --all", "larder cached --file /srv/db/base/16384/2619"]),

@@ -6,6 +6,7 @@ mod choices;
 mod commands;
 mod control;
 mod curve;
+mod drives;
 mod exit;
 mod heat;
 mod help;
@@ -84,8 +85,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             serve::serve(*args, given.context("is the subcommand")?)
         }
         Command::Check(args) => check::check(&args),
-        Command::Status(args) => operate::show(&args, &Control::Status),
-        Command::Stats(args) => operate::show(&args, &Control::Stats),
+        Command::Status(args) => operate::status(&args),
+        Command::Stats(args) => operate::stats(&args),
         Command::Top(args) => top::top(&args),
         Command::Flush(args) => {
             operate::bounded(&args, |bound_seconds| Control::Flush { bound_seconds }, "flushed")

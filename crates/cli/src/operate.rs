@@ -10,10 +10,11 @@ use larder_front::control::client;
 use larder_front::control::wire::Command;
 use larder_io::{DevSpec, rough_size};
 use larder_nbd::uri::Address;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::control::ControlArgs;
 use crate::curve::Curve;
+use crate::drives;
 use crate::exit::Coded;
 use crate::out;
 use crate::units::{size, span};
@@ -34,6 +35,16 @@ pub fn whole_seconds(text: &str) -> Result<Nanos, String> {
         bound if bound > 0 && bound.is_multiple_of(1_000_000_000) => Ok(bound),
         _ => Err(format!("got '{text}', accepted whole seconds from 1s, as 30s or 2m")),
     }
+}
+
+/// The server to show.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub control: ControlArgs,
+    /// Also ask the drives that flash lies on for their own count of wear, by smartctl; needs root
+    #[arg(long)]
+    pub drives: bool,
 }
 
 /// The flash device.
@@ -85,27 +96,41 @@ pub fn print(args: &ControlArgs, value: &Value, show: impl Fn(&Value) -> String)
     if args.json { out::line(value) } else { out::line(show(value)) }
 }
 
-/// `status` and `stats`: one line a key, sizes readable.
-pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
-    ask(args, command, |value| {
-        let Value::Object(map) = value else { return value.to_string() };
-        let line = |(key, value): (&String, &Value)| match value {
-            Value::Array(members) if key == "volumes" => volumes(members),
-            Value::Object(_) if key == "curve" => curve(map),
-            Value::Object(ranges) if ["pinned", "excluded"].contains(&key.as_str()) => {
-                let count = ranges["ranges"].as_array().map_or(0, Vec::len);
-                format!("{key:20} {} in {count} range(s)", rough_size(number(value, "bytes")))
-            }
-            Value::Null => format!("{key:20} -"),
-            Value::String(text) => format!("{key:20} {text}"),
-            Value::Number(n) if key.ends_with("_bytes") => {
-                let size = n.as_u64().map(rough_size).unwrap_or_default();
-                format!("{key:20} {n} ({size})")
-            }
-            other => format!("{key:20} {other}"),
-        };
-        map.iter().map(line).collect::<Vec<_>>().join("\n")
-    })
+/// The state of a server, and of the drives that its flash lies on.
+pub fn status(args: &StatusArgs) -> Result<()> {
+    let mut status = answer(&args.control, &Command::Status)?;
+    if args.drives {
+        let drives = status["flash"].as_str().map(drives::wear);
+        status["drives"] = drives.unwrap_or_else(|| json!([]));
+    }
+    print(&args.control, &status, lines)
+}
+
+/// The counters of a server.
+pub fn stats(args: &ControlArgs) -> Result<()> {
+    ask(args, &Command::Stats, lines)
+}
+
+/// One line a key, sizes readable.
+fn lines(value: &Value) -> String {
+    let Value::Object(map) = value else { return value.to_string() };
+    let line = |(key, value): (&String, &Value)| match value {
+        Value::Array(members) if key == "volumes" => volumes(members),
+        Value::Array(members) if key == "drives" => drives::words(members),
+        Value::Object(_) if key == "curve" => curve(map),
+        Value::Object(ranges) if ["pinned", "excluded"].contains(&key.as_str()) => {
+            let count = ranges["ranges"].as_array().map_or(0, Vec::len);
+            format!("{key:20} {} in {count} range(s)", rough_size(number(value, "bytes")))
+        }
+        Value::Null => format!("{key:20} -"),
+        Value::String(text) => format!("{key:20} {text}"),
+        Value::Number(n) if key.ends_with("_bytes") => {
+            let size = n.as_u64().map(rough_size).unwrap_or_default();
+            format!("{key:20} {n} ({size})")
+        }
+        other => format!("{key:20} {other}"),
+    };
+    map.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The hit ratio by the size of flash: a line each.

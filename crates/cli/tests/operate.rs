@@ -3,12 +3,13 @@
 //! command line. No client notices, and what is detached is really let go.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use larder_testkit::command::make_initial;
+use larder_testkit::command::{larder, make_initial, one_json, run};
 use larder_testkit::load::{self, Judge, Load, Shape, eventually};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
+use rustix::fs::{major, minor};
 
 const BYTES: u64 = 6 << 20;
 
@@ -170,4 +171,56 @@ fn a_volume_without_flash_is_served_and_can_get_one() {
     assert_eq!(place.stat("units_total"), 16);
     eventually("there are hits", || place.stat("read_hits") > 0);
     end(&place, load, server);
+}
+
+/// A program smartctl that prints the log of an NVMe drive, or never ends.
+fn smartctl(place: &Place, script: &str) {
+    std::fs::create_dir_all(place.path("bin")).unwrap();
+    let program = place.path("bin/smartctl");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn status_of_drives(place: &Place, more: &[&str]) -> String {
+    let socket = place.word("control");
+    let words = [&["status", "--drives", "--control", &socket][..], more].concat();
+    let path = format!("{}:/usr/bin:/bin", place.word("bin"));
+    run(larder(&words).env("PATH", path)).ok()
+}
+
+#[test]
+fn status_asks_the_drives_below_flash() {
+    let place = Place::new();
+    place.file("origin", BYTES);
+    let server = Server::start(&place.serve_cached(4, &[]));
+    assert_eq!(place.status().get("drives"), None);
+    smartctl(
+        &place,
+        r#"echo "$@" >> "$(dirname "$0")/asked"
+        echo '{"model_name":"N","nvme_smart_health_information_log":{"percentage_used":7,"data_units_written":2}}'
+        exit 4"#,
+    );
+    let found = one_json(&status_of_drives(&place, &["--json"]));
+    let drives = found["drives"].as_array().unwrap();
+    let dev = std::fs::metadata(place.path("flash")).unwrap().dev();
+    let place_in_sysfs = format!("/sys/dev/block/{}:{}", major(dev), minor(dev));
+    if std::path::Path::new(&place_in_sysfs).exists() {
+        assert!(!drives.is_empty());
+        for drive in drives {
+            assert_eq!(
+                (&drive["used_ratio"], &drive["written_bytes"]),
+                (&0.07.into(), &1_024_000.into())
+            );
+            let asked = std::fs::read_to_string(place.path("bin/asked")).unwrap();
+            let device = drive["device"].as_str().unwrap();
+            assert!(asked.contains(&format!("--json=c --all {device}\n")), "{asked}");
+        }
+        assert!(status_of_drives(&place, &[]).contains("N, used 7 % of its endurance, "));
+        smartctl(&place, "exec sleep 60");
+        let text = status_of_drives(&place, &[]);
+        assert!(text.contains("smartctl has no answer after 5 s"), "{text}");
+    } else {
+        assert_eq!(drives[0]["error"], "lies on no block device");
+    }
+    server.stop();
 }
