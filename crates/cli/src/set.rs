@@ -64,7 +64,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "POLICY", value_parser = ByName::<ReplacementChoice>::parse)]
     pub replacement: Option<ByName<ReplacementChoice>>,
     /// Memory for acknowledged client data that is still to be written to flash
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
     pub write_buffer: Option<u64>,
     /// After this time a request that waits for flash is answered from the origin
     #[arg(long, value_name = "SPAN", value_parser = span)]
@@ -73,10 +73,10 @@ pub struct SetArgs {
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub flash_dead_after: Option<Nanos>,
     /// Flash errors within a minute after which the device counts as failed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub flash_errors_per_minute: Option<u32>,
     /// With --write-policy ordered: writes wait while the origin lacks older ones; at least 100ms
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    #[arg(long, value_name = "SPAN", value_parser = span, hide_short_help = true)]
     pub ordered_lag: Option<Nanos>,
     /// Print the configuration that the server uses, as a configuration file
     #[arg(long, conflicts_with_all = SETTINGS)]
