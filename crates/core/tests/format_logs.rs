@@ -5,7 +5,7 @@
 //! The tests check that each image is read as its text, and that the same steps give the same pages. A change of the format
 //! needs a new version with new fixtures; these never change, since released programs wrote the format.
 //!
-//! `cargo test -p larder-core --test format_v2 -- --ignored` writes missing fixtures with [`make`] and changes none.
+//! `cargo test -p larder-core --test format_logs -- --ignored` writes missing fixtures with [`make`] and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use larder_core::format::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Sectio
 use larder_core::pagelog::{Geometry, Inspection, LogPolicy, LogSettings, Seat};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
-use larder_testkit::memory::{FLASH, Memory};
+use larder_testkit::memory::{FLASH, Held, Memory, ORIGIN};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const PAGES: u64 = 300;
@@ -31,11 +31,12 @@ const SIZE: u64 = PAGE as u64;
 type Steps = fn(&mut Memory);
 
 /// The fixtures: name, policy, steps.
-const FIXTURES: [(&str, LogPolicy, Steps); 4] = [
+const FIXTURES: [(&str, LogPolicy, Steps); 5] = [
     ("full-clean", LogPolicy::Full, stopped),
     ("full-crash", LogPolicy::Full, crashed),
     ("through-clean", LogPolicy::Through, stopped),
     ("bounded-crash", LogPolicy::Bounded, crashed),
+    ("ordered-crash", LogPolicy::Ordered, ordered),
 ];
 
 fn write(memory: &mut Memory, page: u64, fill: u8) {
@@ -72,6 +73,17 @@ fn crashed(memory: &mut Memory) {
     memory.ask(7, Kind::Flush, 0, 0, 0);
     memory.lands = 1;
     (50..70).for_each(|page| write(memory, page, 0xcc));
+    memory.pass(SECOND);
+}
+
+/// Epochs that are replayed, and two that are not when a crash follows: the origin does not answer.
+fn ordered(memory: &mut Memory) {
+    load(memory);
+    memory.hold(ORIGIN, Held::Writes);
+    for (flush, pages) in [(7, 50..60), (8, 55..65)] {
+        pages.for_each(|page| write(memory, page, 0xcc + flush as u8));
+        memory.ask(flush, Kind::Flush, 0, 0, 0);
+    }
     memory.pass(SECOND);
 }
 
@@ -214,6 +226,12 @@ fn the_fixtures_contain_the_cases_that_they_are_for() {
     assert!(text("full-crash").contains("bytes 0xcc"), "the batch that landed");
     assert!(!text("full-clean").contains("bytes 0xcc"));
     assert!(count("through-clean", "page ") > 20 && count("through-clean", ", dirty") == 0);
+    assert_eq!(
+        count("ordered-crash", ", dirty"),
+        16,
+        "pages 50 to 64, and 7, which was written last before them"
+    );
+    assert!(count("ordered-crash", "page ") > 25, "and what was replayed");
     assert!(text("bounded-crash").contains("cold") && count("bounded-crash", "page ") == 0);
 }
 
