@@ -13,17 +13,16 @@ use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use rustix::fs::{major, minor};
 use serde_json::{Value, json};
 
-use crate::out;
-
 /// The time that a drive has for its answer.
 const BOUND: Duration = Duration::from_secs(5);
-/// Time between two looks whether smartctl has ended.
-const POLL: Duration = Duration::from_millis(10);
+/// The most that is read of its output.
+const MOST_BYTES: u64 = 4 << 20;
 /// Where smartctl is, if it is not in the path of a user.
 const PROGRAMS: [&str; 2] = ["smartctl", "/usr/sbin/smartctl"];
 /// Bytes of a unit in which NVMe drives count what is written (NVM Express, SMART log).
@@ -31,7 +30,11 @@ const NVME_UNIT_BYTES: u64 = 512_000;
 
 /// The drives below a flash, each an object with its device, model, wear and bytes written, or the error.
 pub fn wear(flash: &str) -> Value {
-    match below(Path::new(flash), Path::new("/sys/dev/block")) {
+    let found = match flash.starts_with('/') {
+        true => below(Path::new(flash), Path::new("/sys/dev/block")),
+        false => Err("accepted: a flash that the server was given by an absolute path".to_owned()),
+    };
+    match found {
         Ok(drives) => drives.iter().map(|drive| of_drive(drive)).collect(),
         Err(why) => json!([{ "device": flash, "error": why }]),
     }
@@ -60,14 +63,14 @@ fn below(path: &Path, sysfs: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let found = fs::metadata(path).map_err(|e| e.to_string())?;
     let number = if found.file_type().is_block_device() { found.rdev() } else { found.dev() };
     let place = sysfs.join(format!("{}:{}", major(number), minor(number)));
-    let place = fs::canonicalize(place).map_err(|_| "lies on no block device".to_owned())?;
+    let unknown = |_| "sysfs names no block device of its file system".to_owned();
     let mut drives = BTreeSet::new();
-    add_drives(&place, &mut drives);
+    add_drives(&fs::canonicalize(place).map_err(unknown)?, sysfs, &mut drives);
     Ok(drives)
 }
 
-/// Adds the drives below a block device of sysfs. These directories have no cycles.
-fn add_drives(place: &Path, drives: &mut BTreeSet<PathBuf>) {
+/// Adds the drives below a block device of sysfs, which has no cycles.
+fn add_drives(place: &Path, sysfs: &Path, drives: &mut BTreeSet<PathBuf>) {
     let whole = if place.join("partition").exists() { place.parent() } else { Some(place) };
     let Some(whole) = whole else { return };
     let below: Vec<PathBuf> = fs::read_dir(whole.join("slaves"))
@@ -76,25 +79,30 @@ fn add_drives(place: &Path, drives: &mut BTreeSet<PathBuf>) {
         .flatten()
         .map(|e| e.path())
         .collect();
-    if below.is_empty() {
+    let file = fs::read_to_string(whole.join("loop/backing_file"));
+    if let Ok(file) = file
+        && let Ok(found) = self::below(Path::new(file.trim_end()), sysfs)
+    {
+        drives.extend(found);
+    } else if below.is_empty() {
         let name = whole.file_name().unwrap_or_default().to_string_lossy().replace('!', "/");
         drives.insert(Path::new("/dev").join(name));
     }
     for part in below {
-        add_drives(&fs::canonicalize(&part).unwrap_or(part), drives);
+        add_drives(&fs::canonicalize(&part).unwrap_or(part), sysfs, drives);
     }
 }
 
 fn of_drive(drive: &Path) -> Value {
-    let asked = ask(drive).and_then(|text| parse(&text));
+    let asked = ask(&PROGRAMS, drive, BOUND).and_then(|text| parse(&text));
     let mut answer = asked.unwrap_or_else(|why| json!({ "error": why }));
     answer["device"] = json!(drive);
     answer
 }
 
-/// What smartctl prints about a drive.
-fn ask(drive: &Path) -> Result<Vec<u8>, String> {
-    let mut child = PROGRAMS
+/// What one of these programs prints about a drive within a time.
+fn ask(programs: &[&str], drive: &Path, bound: Duration) -> Result<Vec<u8>, String> {
+    let mut child = programs
         .iter()
         .find_map(|program| {
             let mut command = Command::new(program);
@@ -102,24 +110,24 @@ fn ask(drive: &Path) -> Result<Vec<u8>, String> {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()
         })
         .ok_or("smartctl cannot be executed; it is in the package smartmontools")?;
-    let mut out = child.stdout.take();
-    let reader = std::thread::spawn(move || {
+    let (sender, answer) = channel();
+    let output = child.stdout.take();
+    std::thread::spawn(move || {
         let mut text = Vec::new();
-        out.as_mut().map(|out| out.read_to_end(&mut text));
-        text
+        let read = output.map(|output| output.take(MOST_BYTES).read_to_end(&mut text));
+        // After the time is over the receiver is gone.
+        let _ = sender.send(read.is_some_and(|read| read.is_ok()).then_some(text));
     });
-    let end = Instant::now() + BOUND;
-    while !matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
-        if Instant::now() > end {
-            // It may be in the kernel, which does not end it.
-            if let Err(e) = child.kill() {
-                out::tell!("smartctl {}: {e}", drive.display());
-            }
-            return Err(format!("smartctl has no answer after {} s", BOUND.as_secs()));
-        }
-        std::thread::sleep(POLL);
+    let answer = answer.recv_timeout(bound);
+    // A program in the kernel does not end, and is not waited for.
+    if child.try_wait().is_ok_and(|ended| ended.is_none()) && child.kill().is_ok() && answer.is_ok()
+    {
+        let _ = child.wait();
     }
-    reader.join().map_err(|_| "smartctl cannot be read".to_owned())
+    match answer {
+        Ok(text) => text.ok_or_else(|| "the output of smartctl cannot be read".to_owned()),
+        Err(_) => Err(format!("smartctl has no answer after {} s", bound.as_secs_f64())),
+    }
 }
 
 /// The wear in the output of smartctl. Its exit code has bits for findings on the drive, and states nothing about the output.
@@ -177,7 +185,7 @@ fn statistic(found: &Value, name: &str) -> Option<u64> {
 mod tests {
     #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -224,6 +232,29 @@ mod tests {
         assert!(parse(b"smartctl 6.6").unwrap_err().contains("accepted: smartctl 7"));
     }
 
+    fn program(dir: &Path, script: &str) -> String {
+        let program = dir.join("smartctl");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        program.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_has_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = |script: &str, bound| {
+            let program = program(dir.path(), script);
+            ask(&["/missing/smartctl", &program], Path::new("/dev/x"), Duration::from_millis(bound))
+        };
+        assert_eq!(asked("echo \"$@\"; exit 4", 60_000).unwrap(), b"--json=c --all /dev/x\n");
+        for endless in ["exec sleep 60", "sleep 60 &", "yes > /dev/null"] {
+            assert_eq!(asked(endless, 200).unwrap_err(), "smartctl has no answer after 0.2 s");
+        }
+        assert_eq!(asked("exec yes", 60_000).unwrap().len() as u64, MOST_BYTES);
+        let missing = ask(&["/missing/smartctl"], Path::new("/dev/x"), BOUND);
+        assert!(missing.unwrap_err().contains("smartmontools"));
+    }
+
     /// A file on an array of a partition and of a logical volume over it.
     #[test]
     fn a_flash_lies_on_the_drives_below_it() {
@@ -245,11 +276,15 @@ mod tests {
         ] {
             symlink(at(to), at(link)).unwrap();
         }
+        fs::create_dir_all(at("loop0/loop")).unwrap();
+        fs::write(at("loop0/loop/backing_file"), format!("{}\n", at("gone").display())).unwrap();
+        symlink(at("loop0"), at("md0/slaves/loop0")).unwrap();
         symlink(at("md0"), at("block").join(format!("{}:{}", major(dev), minor(dev)))).unwrap();
         let found = below(&file, &at("block")).unwrap();
-        let expected = ["/dev/cciss/c0d0", "/dev/nvme0n1", "/dev/sda"].map(PathBuf::from);
+        let expected =
+            ["/dev/cciss/c0d0", "/dev/loop0", "/dev/nvme0n1", "/dev/sda"].map(PathBuf::from);
         assert!(found.iter().eq(&expected), "{found:?}");
-        assert_eq!(below(&file, &at("sda")).unwrap_err(), "lies on no block device");
+        assert!(below(&file, &at("sda")).unwrap_err().contains("sysfs names no block device"));
         assert!(below(&at("missing"), &at("block")).unwrap_err().contains("No such file"));
     }
 }

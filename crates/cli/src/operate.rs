@@ -116,7 +116,7 @@ fn lines(value: &Value) -> String {
     let Value::Object(map) = value else { return value.to_string() };
     let line = |(key, value): (&String, &Value)| match value {
         Value::Array(members) if key == "volumes" => volumes(members),
-        Value::Array(members) if key == "drives" => drives::words(members),
+        Value::Array(members) if key == "drives" && !members.is_empty() => drives::words(members),
         Value::Object(_) if key == "curve" => curve(map),
         Value::Object(ranges) if ["pinned", "excluded"].contains(&key.as_str()) => {
             let count = ranges["ranges"].as_array().map_or(0, Vec::len);

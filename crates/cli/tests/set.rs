@@ -140,13 +140,13 @@ fn choices_that_concern_flash_are_refused() {
         (
             "prwc",
             ["--write-policy", "around"],
-            "write_policy: got around, accepted while serving: no other than write-back",
+            "write_policy: got around, accepted while serving: write-back; others need a restart",
         ),
         ("prwc", ["--replacement", "lru"], "replacement: got lru, accepted while serving: none"),
         (
             "face",
             ["--write-policy", "around"],
-            "write_policy: got around, accepted while serving: no other than through",
+            "write_policy: got around, accepted while serving: through; others need a restart",
         ),
         ("face", ["--replacement", "lru"], "accepted while serving: none"),
         ("bcache", ["--replacement", "lru"], "accepted while serving: none"),
@@ -271,5 +271,72 @@ fn sighup_takes_what_changed_in_the_configuration() {
     eventually("the error is named", || server.log().contains("populate_io: got 5000"));
     assert_eq!(set(&place, &[]), now);
     assert!(server.is_alive());
+    server.stop();
+}
+
+/// What a file may not change while the server runs is named, and the rest is taken.
+#[test]
+fn sighup_names_choices_that_need_a_restart() {
+    for (preset, before, after, named) in [
+        ("prwc", "", "write_policy = \"around\"", "write_policy"),
+        ("bcache", "", "replacement = \"lru\"", "replacement"),
+        ("larder", "", "clock_ceiling_count = 8", "clock_ceiling_count"),
+        (
+            "larder",
+            "replacement = \"lru\"",
+            "replacement = \"gclock\"\nclock_ceiling_count = 8",
+            "clock_ceiling_count",
+        ),
+        (
+            "slru",
+            "",
+            "write_policy = \"write-back\"\ndurability = \"journal\"\nunit = \"4KiB\"",
+            "write_policy",
+        ),
+    ] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let file = place.path("larder.toml");
+        let at = |name: &str| place.word(name);
+        let write = |more: &str| {
+            let text = format!(
+                "origin = \"{}\"\nflash = \"{}\"\nflash_size = \"5MiB\"\nstate = \"{}\"\nlisten = [\"nbd+unix:{}\"]\n\
+                 control = \"{}\"\npreset = \"{preset}\"\n{more}\n",
+                at("origin"),
+                at("flash"),
+                at("state"),
+                at("nbd"),
+                at("control")
+            );
+            std::fs::write(&file, text).unwrap();
+        };
+        write(before);
+        let server = Server::start_config(&file, 1);
+        let was = set(&place, &[]);
+        write(&format!("{after}\nflash_timeout = \"3s\""));
+        server.signal(Signal::HUP);
+        eventually("the limit is in use", || {
+            set(&place, &[])["flash_timeout_ns"] == 3_000_000_000_u64
+        });
+        eventually("the rest is named", || {
+            server
+                .log()
+                .lines()
+                .any(|line| line.contains("in use after a restart: ") && line.contains(named))
+        });
+        assert_eq!(set(&place, &[])["write_policy"], was["write_policy"], "{preset}");
+        server.stop();
+    }
+}
+
+/// More memory than the machine has is refused, by the command and by SIGHUP.
+#[test]
+fn a_buffer_that_memory_cannot_hold_is_refused() {
+    let place = Place::new();
+    let server = Server::start(&place.serve(&["--origin=mem:16MiB", "--flash=mem:8MiB"]));
+    let before = set(&place, &[]);
+    let ended = place.ask(&["set", "--write-buffer", "1TiB"]);
+    assert!(ended.code == 4 && ended.err.contains("of memory at worst"), "{ended:?}");
+    assert_eq!(set(&place, &[]), before);
     server.stop();
 }

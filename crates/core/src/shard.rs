@@ -123,13 +123,14 @@ impl Shard {
     }
 
     /// Takes those of the limits that may change while the shard runs: population, the write buffer, time limits and errors of flash,
-    /// the budget of flash writes. What is in flight may keep a longer time limit.
+    /// the budget of flash writes. An operation in flight keeps its time limit.
     pub fn adjust(&self, to: &Limits) {
         self.cx.adjust(to);
+        self.current.adjusted();
     }
 
-    /// Takes other choices that concern memory only: when a write is copied to flash, and what is evicted. Returns false, and
-    /// changes nothing, if they differ in anything else.
+    /// Takes other choices that change nothing that a restart reads from flash: when a write is copied there, and what is evicted.
+    /// Returns false, and changes nothing, if they differ in anything else.
     pub fn choose(&self, spec: &CacheSpec) -> bool {
         self.current.choose(spec)
     }

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The pool: its size, and its free bytes. These are negative while more is taken than a smaller size has.
+/// The pool: its size, and its free bytes, which are negative after a reduction, until shares return.
 #[derive(Clone)]
 pub(crate) struct WritePool(Rc<Cell<(u64, i64)>>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash images of caches of units: format version 1, version 3 (several volumes share the cache) and version 4 (checksums).
+//! Flash images of caches of units: format version 1, version 3 (its label names several volumes) and version 4 (checksums).
 //! `fixtures/vVERSION/NAME.zst` is the beginning of a flash device, up to the slots, and `NAME.txt` is its content as text.
 //!
 //! The tests check that each image is read as its text, that its blocks are written again byte for byte, and that the same
@@ -176,7 +176,7 @@ fn named(version: u32, name: &str) -> Fixture {
     *FIXTURES.iter().find(|of| of.version == version && of.name == name).unwrap()
 }
 
-/// The pages that have a checksum, slot by slot. Read as docs/format.md states, and not by the engine.
+/// The pages that have a checksum, and the CRC-32C of the checksums, slot by slot. Read as docs/format.md states, and not by the engine.
 fn sums(bytes: &[u8], section: &Section, layout: &Layout) -> String {
     const SUMS_EACH: usize = 124;
     let area = &bytes[section.offset as usize..][..section.bytes as usize];
@@ -190,13 +190,17 @@ fn sums(bytes: &[u8], section: &Section, layout: &Layout) -> String {
         let crc = u32::from_le_bytes(sector[..4].try_into().unwrap());
         assert!(blank || crc == crc32c(&checked), "sector at {at}");
         assert!(blank || u64_at(8) == VOLUME.wrapping_add(at), "sector at {at}");
-        all.extend((0..SUMS_EACH).map(|sum| sector[16 + 4 * sum..][..4] != [0; 4]));
+        let sums = sector[16..].chunks_exact(4).take(SUMS_EACH);
+        all.extend(sums.map(|sum| u32::from_le_bytes(sum.try_into().unwrap())));
     }
     let pages = layout.pages as usize;
     let mut out = String::new();
     for (slot, of) in all.chunks(pages).take(layout.slots as usize).enumerate() {
-        let with: Vec<u32> = (0..).zip(of).filter(|(_, has)| **has).map(|(page, _)| page).collect();
-        writeln!(out, "slot {slot}: checksums of pages{}", runs(&with)).unwrap();
+        let with: Vec<u32> =
+            (0..).zip(of).filter(|(_, sum)| **sum != 0).map(|(page, _)| page).collect();
+        let bytes: Vec<u8> = of.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        writeln!(out, "slot {slot}: checksums of pages{}, {:08x}", runs(&with), crc32c(&bytes))
+            .unwrap();
     }
     out
 }
@@ -331,6 +335,13 @@ fn the_same_steps_give_the_same_state() {
         let (bytes, layout) = (make(of), setup(of).layout);
         let (now, then) = (recovered(&bytes, &layout), recovered(&kept(of).0, &layout));
         assert_eq!(now.payload, then.payload, "{} {}", of.version, of.name);
+        let sums = |text: String| {
+            text.lines()
+                .filter(|line| line.contains("checksums"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(sums(describe(&bytes, &layout)), sums(kept(of).1), "{} {}", of.version, of.name);
         is_written_as_it_is_read(&bytes, &layout);
     }
 }
@@ -347,8 +358,8 @@ fn the_fixtures_contain_the_cases_that_they_are_for() {
     assert!(text("prwc-crash").contains("dirty regions 0 4 63"));
     assert!(text("prwc-crash").contains("factors 2="));
     assert!(kept(named(3, "prwc-clean")).1.contains("volumes 8877665544332211"));
-    assert!(kept(named(4, "sce-crash")).1.contains("slot 0: checksums of pages 0-15\n"));
-    assert!(kept(named(4, "prwc-clean")).1.contains("checksums of pages 0-127\n"));
+    assert!(kept(named(4, "sce-crash")).1.contains("slot 0: checksums of pages 0-15, "));
+    assert!(kept(named(4, "prwc-clean")).1.contains("checksums of pages 0-127, "));
     for (clean, crash) in [("sce-clean", "sce-crash"), ("prwc-clean", "prwc-crash")] {
         assert_ne!(text(clean), text(crash));
         // The last block of the log is there once.

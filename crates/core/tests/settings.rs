@@ -13,6 +13,7 @@ use larder_testkit::memory::{FLASH, Held, Memory};
 
 const UNIT: u64 = 64 << 10;
 const PAGE: u64 = 4096;
+const HOUR: u64 = 3600 * SECOND;
 
 fn choices(write: WritePolicy) -> Choices {
     Choices { write, unit_bytes: UNIT, ..preset("slru").unwrap().choices() }
@@ -126,20 +127,36 @@ fn a_read_waits_for_flash_as_long_as_the_limit_in_use() {
     assert_eq!(waits(&mut memory, 5 * SECOND), (false, true));
 }
 
+/// A limit that was raised and lowered again holds for later reads, although the first one still waits.
+#[test]
+fn a_read_does_not_wait_for_one_with_a_longer_limit() {
+    let mut memory = cached(WritePolicy::WriteAround);
+    memory.hold(FLASH, Held::Reads);
+    adjust(&memory, |limits| (limits.flash_timeout, limits.flash_dead_after) = (HOUR, 2 * HOUR));
+    memory.ask(7, Kind::Read, 0, PAGE, 0);
+    adjust(&memory, |_| ());
+    memory.ask(8, Kind::Read, PAGE, PAGE, 0);
+    memory.pass(2 * SECOND);
+    assert_eq!((memory.answer(7), memory.answer(8)), (None, Some(0)));
+    memory.pass(28 * SECOND);
+    assert!(!memory.shard.uses(FLASH), "it has not answered for as long as the limit in use");
+}
+
 /// An operator who expects a long pause of the device has time until it counts as failed.
 #[test]
 fn a_device_that_is_silent_fails_after_the_limit_in_use() {
-    for (limit, lives_until) in [(30, 30), (60, 60)] {
+    for (limit, timeout) in [(30, 2), (60, 2), (60, 60), (60, 30), (20, 1)] {
         let mut memory = cached(WritePolicy::WriteAround);
         memory.hold(FLASH, Held::Reads);
         memory.ask(9, Kind::Read, 0, PAGE, 0);
         memory.pass(10 * SECOND);
-        adjust(&memory, |limits| limits.flash_dead_after = limit * SECOND);
-        memory.pass((lives_until - 10) * SECOND - MILLISECOND);
-        assert!(memory.shard.uses(FLASH), "{limit}");
+        adjust(&memory, |limits| {
+            (limits.flash_timeout, limits.flash_dead_after) = (timeout * SECOND, limit * SECOND);
+        });
+        memory.pass((limit - 10) * SECOND - MILLISECOND);
+        assert!(memory.shard.uses(FLASH), "{limit} {timeout}");
         memory.pass(MILLISECOND);
-        memory.shard.fenced();
-        assert!(!memory.shard.uses(FLASH), "{limit}");
+        assert!(!memory.shard.uses(FLASH), "{limit} {timeout}");
     }
 }
 

@@ -347,8 +347,12 @@ impl Cache {
 
     /// The memory that the cache needs with what is attached.
     pub(crate) fn memory(&self, slots: u64) -> Memory {
+        self.memory_with(&self.settings(), slots)
+    }
+
+    /// The same with other settings.
+    pub(crate) fn memory_with(&self, settings: &Settings, slots: u64) -> Memory {
         let CacheConfig { choices, workers, .. } = &self.config;
-        let settings = self.settings();
         let limits = settings.limits(&self.config.limits, None);
         let choices = &settings.choices(choices).unwrap_or_else(|_| choices.clone());
         let origin_bytes = if slots > 0 { self.volumes.bytes() } else { 0 };

@@ -8,6 +8,7 @@ use larder_core::config::CacheSpec;
 
 use super::cache::Cache;
 use super::error::VolumeError;
+use super::fits::check_memory;
 use super::lock::lock;
 use super::settings::{Change, Settings};
 use super::worker::Worker;
@@ -24,9 +25,16 @@ impl Cache {
     /// # Errors
     /// A value is not accepted.
     pub fn check(&self, change: &Change) -> Result<(), VolumeError> {
-        let settings = self.settings().changed(change);
-        settings.check()?;
-        self.spec_with(&settings).map(drop)
+        let before = self.settings();
+        self.check_change(&before, &before.changed(change))
+    }
+
+    fn check_change(&self, before: &Settings, after: &Settings) -> Result<(), VolumeError> {
+        after.check()?;
+        self.spec_with(after)?;
+        let slots = lock(&self.state).attached.as_ref().map_or(0, |a| a.flash.plan.slots());
+        let bytes = |settings| self.memory_with(settings, slots).worst_bytes();
+        check_memory(bytes(after).saturating_sub(bytes(before)))
     }
 
     /// Changes settings; returns those in use now.
@@ -40,8 +48,7 @@ impl Cache {
         let _one = lock(&self.setting);
         let before = self.settings();
         let settings = before.changed(change);
-        settings.check()?;
-        self.spec_with(&settings)?;
+        self.check_change(&before, &settings)?;
         *lock(&self.settings) = settings;
         if (before.recorder_bytes == 0) != (settings.recorder_bytes == 0) {
             let slots = lock(&self.state).attached.as_ref().map(|a| a.flash.plan.slots());

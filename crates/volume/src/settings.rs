@@ -29,7 +29,7 @@ macro_rules! settings {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Change {
-            $($(#[$doc])* pub $name: Option<$type>,)*
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<$type>,)*
         }
 
         impl Settings {
@@ -79,7 +79,7 @@ const MOST_BUFFER_BYTES: u64 = 1 << 40;
 /// The least time that changes may wait for the origin, under the write policy `ordered`.
 pub const LEAST_LAG: Nanos = 100 * MILLISECOND;
 /// The longest time limit: 31 years.
-const LONGEST: Nanos = 1_000_000_000 * SECOND;
+const LONGEST: Nanos = 1_000_000_000 * SECOND - 1;
 
 impl Settings {
     /// Those of a configuration.
@@ -192,7 +192,7 @@ impl Settings {
             (Some(new), None) if new.name() == choices.write.name() => {}
             (Some(new), None) => {
                 return wrong(format!(
-                    "write_policy: got {}, accepted while serving: no other than {}",
+                    "write_policy: got {}, accepted while serving: {}; others need a restart",
                     new.name(),
                     choices.write.name()
                 ));
@@ -207,7 +207,7 @@ impl Settings {
             }
             (Some(new), None) => {
                 return wrong(format!(
-                    "replacement: got {}, accepted while serving: none, since no policy with a name evicts",
+                    "replacement: got {}, accepted while serving: none with this preset",
                     new.name()
                 ));
             }
@@ -237,12 +237,14 @@ fn replacement(choices: &Choices) -> Option<ByName<ReplacementChoice>> {
 }
 
 impl Change {
-    /// The choices of a configuration that may change.
+    /// The choices of a configuration that a cache with these settings may take. Settings of a replacement policy are its defaults.
     #[must_use]
-    pub fn with_choices(self, choices: &Choices) -> Self {
+    pub fn with_choices(self, choices: &Choices, in_use: &Settings) -> Self {
+        let (write_policy, replacement) = (write_policy(choices), replacement(choices));
+        let replacement = replacement.and_then(|policy| ByName::parse(policy.name()).ok());
         Self {
-            write_policy: write_policy(choices).map(Some),
-            replacement: replacement(choices).map(Some),
+            write_policy: in_use.write_policy.and(write_policy).map(Some),
+            replacement: in_use.replacement.and(replacement).map(Some),
             ..self
         }
     }

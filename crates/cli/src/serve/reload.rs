@@ -118,7 +118,8 @@ fn check(old: &Served, new: &Plan) -> Result<(Change, Vec<String>)> {
         // The choices of another preset need a restart together.
         let change = match differ.iter().any(|key| key == "preset") {
             true => change,
-            false => change.with_choices(&choices(&old.preset, &new.args.choices)?),
+            false => change
+                .with_choices(&choices(&old.preset, &new.args.choices)?, &old.cache.settings()),
         };
         old.cache.check(&change)?;
         Ok((change, differ))

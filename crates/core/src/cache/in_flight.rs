@@ -9,7 +9,7 @@
 //! pages valid ([`claims`](crate::claims)), and a page that is written all the time would never be. A read of a page that is
 //! being written to flash waits for that and hits. The origin would take longer. It would also do harm: while it is read, a
 //! further write leaves no old pages (below), so more reads go to the origin. Invariants:
-//! - writes that share a page begin in the order of their arrival;
+//! - writes that take turns and share a page begin in the order of their arrival;
 //! - no request waits longer than [`PATIENCE`], and none for a write that began that long ago: flash that hangs delays a client,
 //!   and stalls none;
 //! - no request waits for a write that cannot make its pages valid;

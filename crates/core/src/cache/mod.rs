@@ -109,6 +109,13 @@ impl Current {
         true
     }
 
+    /// The limits changed: tasks that wait for one look again.
+    pub(crate) fn adjusted(&self) {
+        if let Cache::Log(LogState::Open(open)) = self.get() {
+            open.adjusted();
+        }
+    }
+
     /// The cache, if it is a clean one of units.
     pub(crate) fn clean(&self) -> Option<Rc<Clean>> {
         match &*self.cache.borrow() {

@@ -35,8 +35,7 @@ pub enum WritePolicy {
 }
 
 impl WritePolicy {
-    /// Those under which the flash of a cache of units holds copies, with their names. Such a cache may change from one to another
-    /// while it serves.
+    /// The write policies of units whose flash holds copies, with their names. A cache may change from one to another while it serves.
     pub const COPIES: &[(&str, Self)] = &[
         ("async", Self::AsyncWriteThrough),
         ("through", Self::WriteThrough),
@@ -297,7 +296,7 @@ impl ReplacementChoice {
         ("wtinylfu", Self::WTinyLfu),
     ];
 
-    /// Its name there; that of a policy with settings is the same for all of them. `None` if it has none.
+    /// The name in `NAMED`, whatever the settings of the policy are; `None` if it is not there.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);

@@ -125,7 +125,7 @@ impl CacheSpec {
         }
     }
 
-    /// Whether a cache in use may take another specification: what differs concerns memory only.
+    /// Whether a cache in use may take another specification: nothing differs that a restart reads from flash.
     pub(crate) fn may_become(&self, other: &Self) -> bool {
         let mut same = other.clone();
         if let (KindSpec::Clean(same), KindSpec::Clean(own)) = (&mut same.kind, &self.kind) {

@@ -48,8 +48,8 @@ struct Inner<G> {
     serial: Cell<u64>,
     outbox: RefCell<VecDeque<Io>>,
     timers: RefCell<BinaryHeap<Reverse<(Nanos, u64, TaskId)>>>,
-    /// Operations with a time limit, in the order of their start. All time limits of a shard are equal, so this is also the
-    /// order of the deadlines. After a limit was lowered an operation may wait for the deadline of one that began before that.
+    /// Operations with a time limit, in the order of their deadlines. All time limits of a shard are equal, so a new one is the last,
+    /// unless the limit was lowered.
     bounds: RefCell<VecDeque<(Nanos, u32, u64)>>,
 }
 
@@ -243,11 +243,22 @@ impl<G: Guard> Exec<G> {
         };
         let key = self.0.ops.borrow_mut().insert(op) as u32;
         if let Some(bound) = bound {
-            self.0.bounds.borrow_mut().push_back((self.now() + bound, key, serial));
+            self.bound(self.now() + bound, key, serial);
         }
         let io = Io { id: IoId(key), dev, kind, offset, len, buf, at };
         self.0.outbox.borrow_mut().push_back(io);
         IoFuture { exec: self.clone(), key: Some(key as usize) }
+    }
+
+    fn bound(&self, at: Nanos, key: u32, serial: u64) {
+        let mut bounds = self.0.bounds.borrow_mut();
+        match bounds.back() {
+            Some((last, ..)) if *last > at => {
+                let place = bounds.partition_point(|(other, ..)| *other <= at);
+                bounds.insert(place, (at, key, serial));
+            }
+            _ => bounds.push_back((at, key, serial)),
+        }
     }
 
     /// Continues after the tasks that are ready now.
@@ -365,6 +376,25 @@ mod tests {
         assert_eq!((seen.get(), exec.ios_open()), (0, 1));
         exec.complete(io.id, Ok(()), io.buf);
         assert_eq!((seen.get(), exec.ios_open()), (11, 0));
+    }
+
+    #[test]
+    fn a_shorter_limit_does_not_wait_for_a_longer_one() {
+        let exec: Exec = Exec::default();
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for limit in [100, 10, 50, 10] {
+            let (e, done) = (exec.clone(), Rc::clone(&ended));
+            exec.spawn(async move {
+                let io = e.io(DevId(0), IoKind::Flush, 0, 0, None, 0, None, Some(limit));
+                assert!(matches!(io.await, Ended::TimedOut));
+                done.borrow_mut().push((e.now(), limit));
+            });
+        }
+        exec.run(0);
+        while let Some(at) = exec.next_deadline() {
+            exec.run(at);
+        }
+        assert_eq!(*ended.borrow(), [(10, 10), (10, 10), (50, 50), (100, 100)]);
     }
 
     #[test]

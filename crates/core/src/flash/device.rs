@@ -20,7 +20,7 @@ use super::sums::Sums;
 use crate::buf::Buf;
 use crate::config::{Contents, Limits, LimitsInUse};
 use crate::event::{Event, Events};
-use crate::exec::{DevId, Ended, Exec, IoKind, Nanos};
+use crate::exec::{DevId, Ended, Exec, IoKind, Nanos, SECOND};
 use crate::mutant;
 use crate::request::Errno;
 use crate::stats::Stats;
@@ -117,7 +117,7 @@ pub(crate) struct Flash {
     pub(super) exec: Exec<InFlight>,
     pub(super) stats: Rc<Stats>,
     pub(super) limits: LimitsInUse,
-    /// How long failed operations are repeated, if it holds copies.
+    /// How long failed operations of a device with copies are repeated.
     pub(super) patience: Nanos,
     pub(super) retries: Retries,
     owner: Weak<dyn Owner>,
@@ -250,7 +250,7 @@ impl Flash {
         let forgotten = mutant::is_active("timeout-forgets")
             .then(|| (guards.pin.take(), guards.claim.take(), guards.share.take()));
         let held = InFlight { device: Rc::clone(&self.device), guards };
-        // What only flash has is waited for.
+        // Operations on dirty data have no time limit: only flash can answer.
         let copies = self.device.contents == Contents::Copies;
         let bound = copies.then(|| self.limits.get().flash_timeout);
         let began = self.meter.as_ref().filter(|_| kind == IoKind::Read && role == Role::Data);
@@ -284,7 +284,7 @@ impl Flash {
                     Err(FlashError::Failed(errno, buf))
                 }
                 Ended::TimedOut => {
-                    self.overdue();
+                    self.overdue(bound.unwrap_or_default());
                     Err(FlashError::Overdue)
                 }
             }
@@ -316,7 +316,8 @@ impl Flash {
         }
     }
 
-    fn overdue(&self) {
+    /// An operation has no answer after this time.
+    fn overdue(&self, after: Nanos) {
         self.stats.add(|c| c.flash_timeouts += 1);
         let device = &self.device;
         if mutant::is_active("timeout-forgets") || !device.health.overdue() || device.closed() {
@@ -327,7 +328,8 @@ impl Flash {
             self.exec.clone(),
             Rc::downgrade(device),
             Weak::clone(&self.owner),
-            (device.health.silence(), Rc::clone(&self.limits)),
+            (device.health.silence(), self.exec.now() - after),
+            Rc::clone(&self.limits),
         ));
     }
 }
@@ -337,21 +339,16 @@ async fn watch_silence(
     exec: Exec<InFlight>,
     device: Weak<Attached>,
     owner: Weak<dyn Owner>,
-    (silence, limits): (Option<u64>, LimitsInUse),
+    (silence, began): (Option<u64>, Nanos),
+    limits: LimitsInUse,
 ) {
-    let began = exec.now();
-    loop {
-        let Limits { flash_dead_after, flash_timeout, .. } = limits.get();
-        let end = began + flash_dead_after.saturating_sub(flash_timeout);
-        if exec.now() >= end {
-            break;
-        }
-        // The limit may rise meanwhile.
-        exec.sleep(end - exec.now()).await;
+    // The limit may change meanwhile.
+    while let left @ 1.. = (began + limits.get().flash_dead_after).saturating_sub(exec.now()) {
+        exec.sleep(left.min(SECOND)).await;
     }
     let (Some(device), Some(owner)) = (device.upgrade(), owner.upgrade()) else { return };
     if device.health.silence().is_some_and(|now| Some(now) == silence) {
-        let seconds = limits.get().flash_dead_after as f64 / 1e9;
+        let seconds = (exec.now() - began) as f64 / 1e9;
         owner.failed(&device, format!("an operation has no answer after {seconds} seconds"));
     }
 }

@@ -11,7 +11,7 @@ const LONGEST_REST: Nanos = 500 * MILLISECOND;
 /// Consecutive failed operations after which the operator learns of them.
 const REPORTED: u32 = 3;
 
-/// Whether failed operations of a device are repeated, and its consecutive failures. `patience`: how long they are.
+/// Whether failed operations of a device are repeated, and its consecutive failures.
 #[derive(Default)]
 pub(super) struct Retries {
     hurries: Cell<bool>,
@@ -32,7 +32,7 @@ impl Retries {
         self.hurries.set(true);
     }
 
-    /// Whether an operation that failed this many times is not repeated.
+    /// Whether an operation that failed this many times is not repeated: retries last for `patience`.
     pub(super) fn gives_up(&self, failures: u64, patience: Nanos) -> bool {
         let patience = if self.hurries.get() { 0 } else { patience };
         failures.saturating_mul(LONGEST_REST) >= patience

@@ -240,6 +240,11 @@ impl OpenLog {
         }
     }
 
+    /// The limits changed: tasks that wait for one look again.
+    pub(crate) fn adjusted(&self) {
+        self.log.host().notify();
+    }
+
     /// Flash that fails gets no more retries: the volume stops.
     pub(crate) fn stop_retrying(&self) {
         self.log.host().flash.hurry();

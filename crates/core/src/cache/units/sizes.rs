@@ -212,8 +212,14 @@ mod tests {
 
     #[test]
     fn another_policy_knows_all_units_and_no_others() {
-        let table = table(3);
-        (0..3).for_each(|unit| drop(table.insert(unit).unwrap()));
+        let table = table(6);
+        (0..5).for_each(|unit| drop(table.insert(unit).unwrap()));
+        table.resize(4);
+        [3, 4]
+            .into_iter()
+            .filter_map(|unit| table.slot_of(unit))
+            .for_each(|slot| drop(table.evict_slot(slot)));
+        table.resized();
         table.replace_by(Some(ReplacementChoice::Sieve));
         let evict = || table.evict_for(9, &|_| true).map(|evicted| evicted.units[0]);
         let mut evicted: Vec<u32> = (0..3).map(|_| evict().unwrap()).collect();
