@@ -110,7 +110,7 @@ fn one(asked: &Asked, scenario: &Scenario) -> Result<Line> {
 }
 
 fn run(asked: &Asked, scenario: &Scenario) -> Result<Vec<Line>> {
-    sweep(scenario, Sweep { file: None, jobs: asked.jobs, progress: true })
+    sweep(scenario, Sweep { file: None, jobs: asked.jobs, progress: true, shard: None })
 }
 
 impl Alone {

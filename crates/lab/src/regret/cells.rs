@@ -179,7 +179,8 @@ fn one(asked: &Asked, plan: &Plan, job: &Job<'_>) -> Result<Json> {
         scenario.set("update_seconds", seconds.into())?;
     }
     let file = asked.points.as_ref().map(|dir| dir.join(file_name(asked, &name)));
-    let how = Sweep { file: file.as_deref().map(Path::new), jobs: Some(1), progress: false };
+    let file = file.as_deref().map(Path::new);
+    let how = Sweep { file, jobs: Some(1), progress: false, shard: None };
     let mut lines = sweep(&scenario, how).with_context(|| name.clone())?;
     Ok(lines.pop().context("a scenario has a point")?.result)
 }

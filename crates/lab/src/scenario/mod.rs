@@ -31,7 +31,9 @@ pub mod desktop;
 mod grid;
 mod hierarchy;
 mod kinds;
+mod lines;
 mod setting;
+mod shard;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -44,7 +46,9 @@ use toml::{Table, Value};
 
 pub use self::grid::Point;
 pub use self::kinds::{KINDS, run_point};
-pub use self::sweep::{Line, Sweep, sweep, sweeps};
+pub use self::lines::{Key, Line, Lines};
+pub use self::shard::{Shard, merge};
+pub use self::sweep::{Sweep, sweep, sweeps};
 
 /// A scenario that cannot be run: where, what is wrong, and what would be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

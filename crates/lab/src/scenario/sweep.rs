@@ -1,60 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All points of a scenario on all processors, as JSON lines, continuing where it stopped.
-//!
-//! A line is `{"point": N, "at": {..}, "settings": {..}, "result": {..}}`. Lines come in the order of
-//! the points. A sweep that finds such lines in its file takes those with the settings of a point for
-//! that point's, wherever the grid has it now, and runs the others.
-//!
-//! Invariants: a line is written when all before it were, in one piece; a torn last line is run
-//! again; with any number of processors and interruptions the file ends up with the same bytes; a file
-//! that has anything else, as points of another sweep, is refused and stays as it is.
+//! All points of a scenario on all processors. Their lines, and how a sweep continues: [`super::lines`].
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::Result;
 use larder_trace::watch::{current, watched};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 
+use super::lines::{Line, Lines};
+use super::shard::{self, Shard};
 use super::{Point, Scenario, run_point};
 use crate::jobs::time_left;
-
-/// A point and what it came to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
-    /// Its number.
-    pub point: usize,
-    /// What the grid set.
-    pub at: Map<String, Json>,
-    /// All settings.
-    pub settings: Json,
-    /// What it came to.
-    pub result: Json,
-}
-
-impl Line {
-    /// A number of the result by dotted path.
-    #[must_use]
-    pub fn number(&self, path: &str) -> Option<f64> {
-        path.split('.').try_fold(&self.result, |value, part| value.get(part))?.as_f64()
-    }
-
-    /// Whether the grid set this here.
-    #[must_use]
-    pub fn is_at(&self, path: &str, value: &str) -> bool {
-        match self.at.get(path) {
-            Some(Json::String(text)) => text == value,
-            Some(other) => format!("{other}") == value,
-            None => false,
-        }
-    }
-}
 
 /// How to go about it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,145 +23,21 @@ pub struct Sweep<'a> {
     pub jobs: Option<usize>,
     /// Whether to tell of every point on standard error.
     pub progress: bool,
+    /// Runs the points of this shard alone, and uses its part of the file.
+    pub shard: Option<Shard>,
 }
 
-/// What a file has, by settings.
-fn before(file: &Path) -> Result<HashMap<String, (usize, Line)>> {
-    // A new file is written and renamed to this name, which would remove a device or a pipe.
-    if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
-        bail!(
-            "{}: is no regular file; accepted: a new file, or what this sweep wrote",
-            file.display()
-        );
-    }
-    let text = match fs::read(file) {
-        // A line may be torn within a letter.
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
-    };
-    let mut found = HashMap::new();
-    for (number, line) in (1..).zip(text.split_inclusive('\n')) {
-        let torn = || !line.ends_with('\n') && is_beginning(line);
-        match serde_json::from_str::<Line>(line) {
-            Ok(line) => _ = found.insert(line.settings.to_string(), (number, line)),
-            Err(_) if torn() => {}
-            Err(_) => {
-                return Err(anyhow!(
-                    "{}: line {number}: is no line of a sweep; accepted: a new file, or what this sweep wrote",
-                    file.display(),
-                ));
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Whether a line without an end is the beginning of one of ours.
-fn is_beginning(line: &str) -> bool {
-    const BEGINNING: &str = "{\"point\":";
-    line.starts_with(BEGINNING) || BEGINNING.starts_with(line)
-}
-
-/// Lines that are done, and those that wait for one before them.
-struct Done {
-    out: Option<fs::File>,
-    lines: BTreeMap<usize, Line>,
-    written: usize,
-    failed: Option<anyhow::Error>,
-}
-
-impl Done {
-    fn add(&mut self, line: Line) {
-        self.lines.insert(line.point, line);
-        while let Some(line) = self.lines.get(&self.written) {
-            self.written += 1;
-            let Some(out) = &mut self.out else { continue };
-            let text = serde_json::to_string(line).map_err(anyhow::Error::from);
-            let wrote = text.and_then(|t| Ok(out.write_all(format!("{t}\n").as_bytes())?));
-            if let Err(error) = wrote {
-                self.failed.get_or_insert(error);
-            }
-        }
-    }
-}
-
-/// The file with the lines that need not be run again and have nothing missing before them, open for
-/// more; until it is whole the old one stays.
-fn kept(file: &Path, done: &Done) -> Result<fs::File> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".new");
-    let mut out = fs::File::create(&name)?;
-    for line in done.lines.values().take(done.written) {
-        out.write_all(format!("{}\n", serde_json::to_string(line)?).as_bytes())?;
-    }
-    fs::rename(&name, file)?;
-    Ok(out)
-}
-
-/// What the file has of the points, open for more, and the numbers of the others.
-fn begin(scenario: &Scenario, points: &[Point], file: Option<&Path>) -> Result<(Done, Vec<usize>)> {
-    let mut old = file.map(before).transpose()?.unwrap_or_default();
-    let mut done = Done { out: None, lines: BTreeMap::new(), written: 0, failed: None };
-    let mut todo = Vec::new();
-    for (number, point) in points.iter().enumerate() {
-        match old.remove(&settings(point).to_string()) {
-            Some((_, line)) => done.add(Line { point: number, at: point.at_json(), ..line }),
-            None => todo.push(number),
-        }
-    }
-    let Some(file) = file else { return Ok((done, todo)) };
-    if let Some((line, _)) = old.values().min_by_key(|(line, _)| *line) {
-        bail!(
-            "{}: line {line}: is a point that {} does not have with these settings; accepted: a new file, or what \
-             this sweep wrote",
-            file.display(),
-            scenario.name
-        );
-    }
-    done.out = Some(kept(file, &done).with_context(|| format!("cannot write {}", file.display()))?);
-    Ok((done, todo))
-}
-
-fn settings(point: &Point) -> Json {
-    serde_json::to_value(&point.settings).unwrap_or(Json::Null)
-}
-
-/// Runs all points of a scenario that its file does not have yet; all lines, in order.
+/// Runs all points of a scenario, or of a shard, that its file does not have; all lines of them, in order.
 ///
 /// # Errors
 /// If the scenario is bad, a point cannot be run, or the file cannot be read or written.
 pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
-    let lines = sweeps(&[(scenario, how.file)], how.jobs, how.progress)?;
-    Ok(lines.into_iter().flatten().collect())
-}
-
-/// One of several sweeps that share the processors.
-struct Part<'a> {
-    scenario: &'a Scenario,
-    points: Vec<Point>,
-    done: Mutex<Done>,
-}
-
-impl Part<'_> {
-    /// Runs a point; words for its progress, or nothing after an error.
-    fn run(&self, number: usize) -> Option<String> {
-        let point = self.points.get(number)?;
-        let result = run_point(&point.settings);
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        match result {
-            Ok(result) => done.add(Line {
-                point: number,
-                at: point.at_json(),
-                settings: settings(point),
-                result,
-            }),
-            Err(error) if point.at.is_empty() => _ = done.failed.get_or_insert(error),
-            Err(error) => _ = done.failed.get_or_insert(error.context(format!("at {point}"))),
-        }
-        let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
-        done.failed.is_none().then_some(at)
-    }
+    let file = how.file.map(|file| match how.shard {
+        Some(shard) => shard.file(file),
+        None => file.to_owned(),
+    });
+    let part = Part::begin(scenario, how.shard, file.as_deref(), how.progress)?;
+    Ok(run(vec![part], how.jobs, how.progress)?.into_iter().flatten().collect())
 }
 
 /// The same of several scenarios, each with its file, whose points share the processors; the lines of each.
@@ -215,25 +49,81 @@ pub fn sweeps(
     jobs: Option<usize>,
     progress: bool,
 ) -> Result<Vec<Vec<Line>>> {
-    let (mut parts, mut todo) = (Vec::new(), Vec::new());
-    for (scenario, file) in all {
-        let points = scenario.points()?;
-        let (done, left) = begin(scenario, &points, *file)?;
+    let parts = all.iter().map(|(scenario, file)| Part::begin(scenario, None, *file, progress));
+    run(parts.collect::<Result<_>>()?, jobs, progress)
+}
+
+/// One of several sweeps that share the processors.
+struct Part {
+    name: String,
+    points: Vec<Point>,
+    left: Vec<usize>,
+    done: Mutex<Done>,
+}
+
+/// The lines, and the first error.
+struct Done {
+    lines: Lines,
+    failed: Option<anyhow::Error>,
+}
+
+impl Part {
+    /// The points of a scenario or a shard; those without a line in the file are left.
+    fn begin(
+        scenario: &Scenario,
+        shard: Option<Shard>,
+        file: Option<&Path>,
+        progress: bool,
+    ) -> Result<Self> {
+        let all = scenario.points()?;
+        let keys = shard::keys(&all, shard);
+        let points: Vec<_> = keys.iter().filter_map(|key| all.get(key.point).cloned()).collect();
+        let name = shard::name(scenario, shard);
+        let lines = Lines::open(&name, keys, file)?;
+        let left = lines.left();
         if progress && left.len() < points.len() {
             let there = points.len() - left.len();
-            crate::tell!("{}: {there} of {} points are there", scenario.name, points.len());
+            crate::tell!("{name}: {there} of {} points are there", points.len());
         }
-        todo.extend(left.into_iter().map(|number| (parts.len(), number)));
-        parts.push(Part { scenario, points, done: Mutex::new(done) });
+        Ok(Self { name, points, left, done: Mutex::new(Done { lines, failed: None }) })
     }
+
+    /// Runs the point at a place; words for its progress, or nothing after an error.
+    fn run(&self, place: usize) -> Option<String> {
+        let point = self.points.get(place)?;
+        let result = run_point(&point.settings);
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = match result {
+            Ok(result) => done.lines.add(place, result),
+            Err(error) if point.at.is_empty() => Err(error),
+            Err(error) => Err(error.context(format!("at {point}"))),
+        };
+        if let Err(error) = added {
+            done.failed.get_or_insert(error);
+        }
+        let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
+        done.failed.is_none().then_some(at)
+    }
+
+    fn finish(self) -> Result<Vec<Line>> {
+        let done = self.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match done.failed {
+            Some(error) => Err(error),
+            None => Ok(done.lines.into_lines().collect()),
+        }
+    }
+}
+
+/// Runs what is left of all parts on the same threads.
+fn run(parts: Vec<Part>, jobs: Option<usize>, progress: bool) -> Result<Vec<Vec<Line>>> {
+    let left = parts.iter().flat_map(|part| part.left.iter().map(move |place| (part, *place)));
+    let todo: Vec<(&Part, usize)> = left.collect();
     let start = Instant::now();
     let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
-        while let Some((part, number)) = todo.get(next.fetch_add(1, Ordering::Relaxed))
-            && let Some(part) = parts.get(*part)
-        {
+        while let Some((part, place)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
             let begin = Instant::now();
-            let Some(at) = part.run(*number) else {
+            let Some(at) = part.run(*place) else {
                 next.store(todo.len(), Ordering::Relaxed);
                 return;
             };
@@ -241,7 +131,7 @@ pub fn sweeps(
             if progress {
                 let seconds = begin.elapsed().as_secs_f64();
                 let left = time_left(start.elapsed(), n, todo.len());
-                let (name, all) = (&part.scenario.name, todo.len());
+                let (name, all) = (&part.name, todo.len());
                 crate::tell!("{name}: {n} of {all}: {at}in {seconds:.1} s{left}");
             }
         }
@@ -253,12 +143,5 @@ pub fn sweeps(
             scope.spawn(|| watched(watch.clone(), work));
         }
     });
-    let finished = |part: Part<'_>| {
-        let done = part.done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match done.failed {
-            Some(error) => Err(error),
-            None => Ok(done.lines.into_values().collect()),
-        }
-    };
-    parts.into_iter().map(finished).collect()
+    parts.into_iter().map(Part::finish).collect()
 }

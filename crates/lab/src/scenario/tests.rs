@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{Line, Scenario, Sweep, sweep, sweeps};
+use super::{Line, Scenario, Shard, Sweep, merge, sweep, sweeps};
 
 /// Four points that take no time.
 const SMALL: &str = "kind = \"hierarchy\"\nseed = 1\nscale = \"1/4096\"\n\n[load]\nworking_set_gib = 20\n\n\
@@ -19,7 +19,7 @@ fn scenario() -> Scenario {
 }
 
 fn into(scenario: &Scenario, file: &Path, jobs: usize) -> Result<Vec<Line>, String> {
-    let how = Sweep { file: Some(file), jobs: Some(jobs), progress: false };
+    let how = Sweep { file: Some(file), jobs: Some(jobs), ..Sweep::default() };
     sweep(scenario, how).map_err(|error| format!("{error:#}"))
 }
 
@@ -105,4 +105,79 @@ fn what_is_not_of_this_sweep_is_refused_and_stays() {
     }
     let error = into(&scenario(), dir.path(), 1).unwrap_err();
     assert!(error.contains("is no regular file; accepted:"), "{error}");
+}
+
+/// Runs shards; the result is that of the last.
+fn shards(all: &[&str], scenario: &Scenario, file: &Path) -> Result<Vec<Line>, String> {
+    let run = |shard: &&str| {
+        let shard = Some(shard.parse::<Shard>()?);
+        let how = Sweep { file: Some(file), jobs: Some(1), progress: false, shard };
+        sweep(scenario, how).map_err(|error| format!("{error:#}"))
+    };
+    all.iter().map(run).last().unwrap()
+}
+
+#[test]
+fn shards_merge_to_the_bytes_of_one_sweep() {
+    let dir = TempDir::new().unwrap();
+    // The first and the last point of the load are equal, and a shard of two has both.
+    let mut scenario = scenario();
+    scenario.vary("load.write_share", vec![0.1.into(), 0.5.into(), 0.1.into()]);
+    let whole = dir.path().join("whole.jsonl");
+    let lines = into(&scenario, &whole, 2).unwrap();
+    assert_eq!(lines.len(), 6);
+    for of in [1, 2, 4, 6, 9] {
+        let file = dir.path().join(format!("{of}.jsonl"));
+        for number in (1..=of).rev() {
+            let own = shards(&[&format!("{number}/{of}")], &scenario, &file).unwrap();
+            assert!(own.iter().all(|line| line.point % of + 1 == number));
+        }
+        assert!(!file.exists());
+        for _ in 0..2 {
+            assert_eq!(merge(&scenario, &file).unwrap(), lines);
+            assert!(fs::read(&file).unwrap() == fs::read(&whole).unwrap(), "{of} shards");
+        }
+    }
+}
+
+#[test]
+fn a_merge_names_parts_that_are_missing_and_writes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("all.jsonl");
+    let said = || merge(&scenario(), &file).map(drop).map_err(|e| format!("{e:#}")).unwrap_err();
+    assert!(said().contains("all.jsonl: has no parts, as "), "{}", said());
+    shards(&["1/4", "3/4", "4/4"], &scenario(), &file).unwrap();
+    fs::write(dir.path().join("all.jsonl.3-of-4"), "{\"point\":2,").unwrap();
+    let error = said();
+    assert!(error.contains("of 4 parts, 2 incomplete: 2/4 (no file "), "{error}");
+    assert!(error.contains("3/4 (1 of 1 points are missing); accepted: complete parts"), "{error}");
+    shards(&["1/2"], &scenario(), &file).unwrap();
+    assert!(said().contains("parts of 2 and of 4 shards; accepted: parts of one division"));
+    fs::remove_file(dir.path().join("all.jsonl.1-of-2")).unwrap();
+    shards(&["2/4", "3/4"], &scenario(), &file).unwrap();
+    let mut other = scenario();
+    other.set("seed", 7.into()).unwrap();
+    fs::remove_file(dir.path().join("all.jsonl.2-of-4")).unwrap();
+    shards(&["2/4"], &other, &file).unwrap();
+    let error = said();
+    let expected =
+        "all.jsonl.2-of-4: line 1: is a point that shard 2/4 of small.toml does not have";
+    assert!(error.contains(expected), "{error}");
+    assert!(!file.exists());
+    fs::write(&file, "notes").unwrap();
+    fs::remove_file(dir.path().join("all.jsonl.2-of-4")).unwrap();
+    shards(&["2/4"], &scenario(), &file).unwrap();
+    assert!(said().contains("all.jsonl: line 1: is no line of a sweep"), "{}", said());
+    assert_eq!(fs::read(&file).unwrap(), b"notes");
+}
+
+#[test]
+fn shards_are_numbered_from_one() {
+    for bad in
+        ["0/4", "5/4", "x", "", "1/0", "1/", "/4", "1/4/4", "-1/4", "+1/4", " 1/4", "1/100001"]
+    {
+        let error = bad.parse::<Shard>().unwrap_err();
+        assert!(error.contains(&format!("got '{bad}', accepted i/n, from 1/n to n/n")), "{error}");
+    }
+    assert_eq!("4/4".parse::<Shard>().unwrap().to_string(), "4/4");
 }

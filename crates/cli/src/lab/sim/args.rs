@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use larder_lab::hits::replay::{Capacity, parse_unit};
+use larder_lab::scenario::Shard;
 
 use crate::choices::DurabilityArg;
 use crate::trace::read::ReadArgs;
@@ -34,6 +35,17 @@ pub struct SimArgs {
     /// Threads; results do not depend on them [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = jobs, requires = "runs", hide_short_help = true)]
     pub jobs: Option<usize>,
+    /// Run only every N-th point, from the I-th, and write FILE.I-of-N beside FILE of --out
+    ///
+    /// Shards 1/N to N/N can run at any time on any machines, and continue after an interruption. --merge makes FILE from
+    /// their parts.
+    #[arg(long, value_name = "I/N", requires = "out", hide_short_help = true)]
+    pub shard: Option<Shard>,
+    /// Run no point: make FILE of --out from the parts FILE.1-of-N to FILE.N-of-N
+    ///
+    /// FILE is byte by byte what one run without --shard writes. Needs the scenario and the settings of the shards.
+    #[arg(long, requires = "out", conflicts_with_all = ["shard", "jobs"], hide_short_help = true)]
+    pub merge: bool,
     /// Also write one HTML file with curves over time and all numbers
     #[arg(long, value_name = "FILE", requires = "runs")]
     pub report: Option<PathBuf>,

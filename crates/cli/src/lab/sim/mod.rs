@@ -9,7 +9,7 @@ mod replay;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
+use larder_lab::scenario::{Line, Scenario, Sweep, merge, sweep};
 use serde_json::{Value as Json, json};
 
 use self::args::SimArgs;
@@ -29,8 +29,12 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     if let Some(seed) = args.seed {
         scenario.set("seed", toml::Value::Integer(seed))?;
     }
-    let how = Sweep { file: args.out.as_deref(), jobs: args.jobs, progress: true };
-    let lines = sweep(&scenario, how)?;
+    let file = args.out.as_deref();
+    let how = Sweep { file, jobs: args.jobs, progress: true, shard: args.shard };
+    let lines = match file.filter(|_| args.merge) {
+        Some(file) => merge(&scenario, file)?,
+        None => sweep(&scenario, how)?,
+    };
     if let Some(path) = &args.report {
         let html = page::html(&scenario, &lines);
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
