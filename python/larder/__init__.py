@@ -11,10 +11,12 @@ The functions run the code of the commands ``larder trace info``, ``larder sim``
 
 from larder._larder import LarderError, __version__
 from larder._plot import plot
+from larder._point import run_point
 from larder._policy import Policy
 from larder._results import Advice, Curve, Hits, Info, Result, Simulation
 from larder._runs import advise, hits, info, miss_ratio_curve, simulate
-from larder._sweep import Sweep, points, run_point, sweep
+from larder._search import search
+from larder._sweep import Sweep, advise_fleet, points, sweep
 from larder._trace import RECORD, Trace
 
 __all__ = [
@@ -31,12 +33,14 @@ __all__ = [
     "Trace",
     "__version__",
     "advise",
+    "advise_fleet",
     "hits",
     "info",
     "miss_ratio_curve",
     "plot",
     "points",
     "run_point",
+    "search",
     "simulate",
     "sweep",
 ]

@@ -265,6 +265,30 @@ def simulate(
         )
 
 
+def advise_watched(
+    trace: Trace,
+    watch: Watch,
+    origin: str,
+    flash: str,
+    *,
+    endurance: str | None,
+    requests: int | None,
+    seed: int,
+    jobs: int | None = 1,
+) -> Advice:
+    """Advice, with this watch."""
+    settings = {
+        "origin": words("origin", origin),
+        "flash": words("flash", flash),
+        "endurance": optional(words, "endurance", endurance),
+        "requests": optional(number, "requests", requests, 1, 2**63 - 1),
+        "seed": number("seed", seed, 0, 2**63 - 1),
+        "jobs": threads(jobs),
+    }
+    with trace._file() as file:
+        return Advice(json.loads(_larder.advise(file, settings, watch)))
+
+
 def advise(
     trace: TraceLike,
     origin: str,
@@ -282,13 +306,7 @@ def advise(
     or "0.3DWPD". ``requests`` limits the requests of each point. Equal arguments give equal advice on any machine.
     """
     trace = as_trace(trace)
-    settings = {
-        "origin": words("origin", origin),
-        "flash": words("flash", flash),
-        "endurance": optional(words, "endurance", endurance),
-        "requests": optional(number, "requests", requests, 1, 2**63 - 1),
-        "seed": number("seed", seed, 0, 2**63 - 1),
-        "jobs": threads(jobs),
-    }
-    with watching(progress, f"advise {trace.name}") as watch, trace._file() as file:
-        return Advice(json.loads(_larder.advise(file, settings, watch)))
+    with watching(progress, f"advise {trace.name}") as watch:
+        return advise_watched(
+            trace, watch, origin, flash, endurance=endurance, requests=requests, seed=seed, jobs=jobs
+        )

@@ -2,7 +2,7 @@
 """Sweeps: a function at every point of a grid.
 
 A grid maps settings to lists of values. Its *points* are all combinations, in the order of the grid, the last setting varying
-fastest. A row follows from its point alone (:func:`run_point`), so a point can be run anywhere.
+fastest. A row follows from its point alone (:func:`run_point`), so a point can run anywhere (_study.py).
 
 Invariants: rows come in the order of the points, whatever ran them; they have no times of the machine; equal grids, traces
 and seeds give equal rows, and with one version of pyarrow a Parquet file with equal bytes.
@@ -10,45 +10,26 @@ and seeds give equal rows, and with one version of pyarrow a Parquet file with e
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from larder._extras import extra
-from larder._larder import LarderError, Watch
-from larder._results import Result
-from larder._runs import hits, hits_watched, simulate, simulate_watched, threads
-from larder._trace import Trace, TraceLike, as_trace
+from larder._larder import LarderError
+from larder._point import Outcome, Point, cell
+from larder._study import run_study
+from larder._trace import TraceLike, as_trace
 
 if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-#: A row: the number of the point, the settings as at_NAME, and the numbers of the result.
+#: A row: the number of the point, the settings as at_NAME, and the outcome.
 Row: TypeAlias = dict[str, Any]
-#: What runs a point: the public function, whose arguments are the settings, and the same with a watch.
-RUNS: dict[str, tuple[Callable[..., Result], Callable[..., Result]]] = {
-    "hits": (hits, hits_watched),
-    "simulate": (simulate, simulate_watched),
-}
-#: Fields of a result that depend on the machine.
-TIMES = {"accesses_per_second", "wall_seconds"}
-#: Where points run.
-PLACES = ("local",)
-
-
-def _defaults(run: str) -> dict[str, Any]:
-    """The settings of a function with their defaults, except the trace and the bar."""
-    if run not in RUNS:
-        raise LarderError(f"run: got {run!r}, accepted {', '.join(RUNS)}")
-    given = inspect.signature(RUNS[run][0]).parameters.values()
-    return {p.name: p.default for p in given if p.name not in ("trace", "progress")}
 
 
 def points(grid: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
@@ -61,37 +42,6 @@ def points(grid: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
         if not values[name]:
             raise LarderError(f"grid: {name}: no values; accepted: at least one")
     return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
-
-
-def run_point(
-    run: str, trace: TraceLike | None, settings: Mapping[str, Any], watch: Watch | None = None
-) -> dict[str, Any]:
-    """Runs one point: the numbers of its result, without times of the machine. Depends on nothing but its arguments."""
-    defaults = _defaults(run)
-    for name in settings:
-        if name != "trace" and name not in defaults:
-            accepted = ", ".join(["trace", *defaults])
-            raise LarderError(f"{run}: has no setting {name!r}; accepted: {accepted}")
-    source = settings.get("trace", trace)
-    if source is None:
-        raise LarderError("trace: none is given; accepted: the argument trace, or trace in the grid")
-    own = {name: value for name, value in settings.items() if name != "trace"}
-    result = RUNS[run][1](as_trace(source), watch or Watch(), **{**defaults, **own})
-    plain = (bool, int, float, str, type(None))
-    return {k: v for k, v in result.items() if isinstance(v, plain) and k not in TIMES}
-
-
-def _cell(value: Any) -> Any:
-    """A setting in a row: a value, the name of a class or a trace."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (bool, int, float, str, type(None))):
-        return value
-    if isinstance(value, Trace):
-        return value.name
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return getattr(value, "__qualname__", None) or repr(value)
 
 
 class Sweep:
@@ -114,6 +64,15 @@ class Sweep:
 
     def __repr__(self) -> str:
         return f"<Sweep of {self.run}, {len(self.rows)} points>"
+
+    def best(self, column: str, mode: str = "min") -> Row:
+        """The first row with the least or, by ``mode`` max, the largest value of a column. Rows without one do not count."""
+        if mode not in ("min", "max"):
+            raise LarderError(f"mode: got {mode!r}, accepted min, max")
+        rows = [row for row in self.rows if isinstance(row.get(column), (int, float))]
+        if not rows:
+            raise LarderError(f"column: got {column!r}, accepted a column with numbers")
+        return (min if mode == "min" else max)(rows, key=lambda row: row[column])
 
     def to_arrow(self) -> pyarrow.Table:
         """The rows as a table of Arrow; a column is null where a row does not have it."""
@@ -147,55 +106,74 @@ def sweep(
     run: str = "hits",
     on: str = "local",
     jobs: int | None = None,
+    study: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> Sweep:
-    """Runs ``hits`` or ``simulate`` at every point of a grid.
+    """Runs ``hits``, ``simulate`` or ``advise`` at every point of a grid.
 
     ``grid`` maps settings of the function to lists of values; ``trace`` may be one of them. ``settings`` are those of all
-    points. ``jobs`` is the number of threads, by default one for each processor. ``out`` is a Parquet file for the rows.
+    points. ``on`` is local (threads) or ray (tasks of a cluster). ``jobs`` is the number of points that run at the same time,
+    by default one for each processor. ``study`` is a file for outcomes, from which an interrupted sweep continues. ``out`` is a
+    Parquet file for the rows; its bytes do not depend on ``on``, ``jobs`` and interruptions.
     """
-    if on not in PLACES:
-        raise LarderError(f"on: got {on!r}, accepted {', '.join(PLACES)}")
     twice = [name for name in settings if name in grid]
     if twice:
         raise LarderError(f"grid: {twice[0]} is also a setting of all points; accepted: one of the two")
-    jobs = threads(jobs)
     source = None if trace is None else as_trace(trace)
-    all_points = points(grid)
-    found = _run_local(run, source, [{**settings, **point} for point in all_points], jobs, progress)
+    all_points = [Point.of(run, source, at, settings) for at in _traces(points(grid))]
+    outcomes = run_study(all_points, on=on, jobs=jobs, file=study, bar=run if progress else None)
+    return table(run, all_points, outcomes, out)
+
+
+def advise_fleet(
+    traces: Iterable[TraceLike],
+    origin: str,
+    flash: str,
+    *,
+    endurance: str | None = None,
+    requests: int | None = None,
+    seed: int = 1,
+    on: str = "local",
+    jobs: int | None = None,
+    study: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Sweep:
+    """Advises on each trace (``advise``), and returns one table with a row for each.
+
+    The columns are the numbers and texts of the advice, those of ``advised`` and ``alone`` as advised_device_bytes. A trace runs
+    on one processor. ``on``, ``jobs``, ``study`` and ``out`` are those of :func:`sweep`.
+    """
+    if isinstance(traces, (str, bytes, os.PathLike, np.ndarray)):
+        raise TypeError(f"traces: got {type(traces).__name__}, accepted a list of traces")
+    settings: dict[str, Any] = {"origin": origin, "flash": flash, "endurance": endurance, "requests": requests, "seed": seed}
+    same: dict[str, Any] = {"on": on, "jobs": jobs, "study": study, "out": out, "progress": progress}
+    return sweep({"trace": traces}, run="advise", **same, **settings)
+
+
+def _traces(at: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points; a trace of the grid is opened or copied once, whichever points have it."""
+    opened: dict[int, Any] = {}
+    for point in at:
+        if "trace" in point:
+            given = point["trace"]
+            if id(given) not in opened:
+                opened[id(given)] = as_trace(given)
+            point["trace"] = opened[id(given)]
+    return at
+
+
+def table(
+    run: str, all_points: list[Point], outcomes: list[Outcome], out: str | os.PathLike[str] | None
+) -> Sweep:
+    """The rows, also as a file."""
     rows: list[Row] = []
-    for count, (point, result) in enumerate(zip(all_points, found, strict=True)):
-        at = {f"at_{name}": _cell(value) for name, value in point.items()}
-        rows.append({"point": count, **at, **result})
+    for count, (point, outcome) in enumerate(zip(all_points, outcomes, strict=True)):
+        at = {f"at_{name}": cell(value) for name, value in point.at.items()}
+        rows.append({"point": count, **at, **outcome})
     done = Sweep(run, rows)
     if out is not None:
         done.to_parquet(out)
     return done
-
-
-def _run_local(
-    run: str, trace: Trace | None, all_points: list[dict[str, Any]], jobs: int, progress: bool
-) -> list[dict[str, Any]]:
-    """The results of all points, on threads. The first exception stops the others."""
-    watch = Watch()
-    bar = extra("tqdm", "progress").tqdm(desc=run, total=len(all_points), unit=" points") if progress else None
-    with ThreadPoolExecutor(max_workers=min(jobs, len(all_points))) as pool:
-        futures = [pool.submit(run_point, run, trace, settings, watch) for settings in all_points]
-        try:
-            for future in futures:
-                if bar is not None:
-                    future.add_done_callback(lambda _: bar.update())
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            # The first point, in their order, that failed by itself.
-            for settings, future in zip(all_points, futures, strict=True):
-                error = future.exception() if future in done else None
-                if error is not None and not isinstance(error, KeyboardInterrupt):
-                    raise error
-            return [future.result() for future in futures]
-        finally:
-            watch.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            if bar is not None:
-                bar.close()

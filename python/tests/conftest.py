@@ -10,6 +10,7 @@ import matplotlib
 import pytest
 
 import larder
+from nodes import Cluster
 
 matplotlib.use("Agg")
 
@@ -35,3 +36,28 @@ def command():
         return json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def two_nodes():
+    """A cluster of Ray, see nodes.py. It runs until the last test."""
+    cluster = Cluster()
+    try:
+        cluster.start("head")
+        cluster.connect()
+        cluster.start("second")
+        cluster.wait(2)
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(two_nodes):
+    """The cluster with both nodes."""
+    yield two_nodes
+    if sum(name == "raylet" for name in two_nodes.processes("second").values()) != 1:
+        two_nodes.end("second")
+        two_nodes.wait(1)
+        two_nodes.start("second")
+        two_nodes.wait(2)

@@ -22,7 +22,7 @@ def test_the_notebook_runs(monkeypatch):
     assert all(out.output_type != "error" for cell in code for out in cell.outputs)
 
 
-def test_the_blocks_of_the_page_run(tmp_path, monkeypatch):
+def test_the_blocks_of_the_page_run(tmp_path, monkeypatch, cluster):
     page = (ROOT / "docs/python.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 5

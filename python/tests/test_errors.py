@@ -161,8 +161,8 @@ def test_simulations_and_advice(trace):
 def test_sweeps(trace):
     sweep = larder.sweep
     refused("hits: has no setting 'policy'; accepted: trace, replacement", sweep, {"policy": ["lru"]}, trace)
-    refused("run: got 'x', accepted hits, simulate", sweep, {"unit": [4096]}, trace, run="x")
-    refused("on: got 'moon', accepted local", sweep, {"unit": [4096]}, trace, on="moon")
+    refused("run: got 'x', accepted hits, simulate, advise", sweep, {"unit": [4096]}, trace, run="x")
+    refused("on: got 'moon', accepted local, ray", sweep, {"unit": [4096]}, trace, on="moon")
     refused("grid: unit: no values", sweep, {"unit": []}, trace)
     refused("grid: unit: got '4KiB', accepted a list", sweep, {"unit": "4KiB"}, trace, kind=TypeError)
     refused("grid: unit is also a setting", sweep, {"unit": [4096]}, trace, unit=4096)

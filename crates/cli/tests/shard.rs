@@ -16,7 +16,7 @@ const SMALL: &str = "kind = \"hierarchy\"\nseed = 1\nscale = \"1/4096\"\n\n[load
 /// Runs `larder sim` over the scenario, into a file.
 fn run(place: &Place, out: &str, more: &[&str]) -> Ended {
     let (scenario, out) = (place.word("small.toml"), place.word(out));
-    larder_says(&[&["sim", &scenario, "--out", &out][..], more].concat())
+    larder_says(&[&["sim", scenario.as_str(), "--out", out.as_str()][..], more].concat())
 }
 
 /// The same; its standard output.
@@ -64,7 +64,7 @@ fn a_killed_shard_continues_where_it_stopped() {
     sim(&place, "whole.jsonl", &["--shard", "1/2"]);
     let whole = fs::read(place.word("whole.jsonl.1-of-2")).unwrap();
     let (scenario, out) = (place.word("small.toml"), place.word("all.jsonl"));
-    let mut command = larder(["sim", &scenario, "--out", &out, "--shard", "1/2"]);
+    let mut command = larder(["sim", scenario.as_str(), "--out", out.as_str(), "--shard", "1/2"]);
     let mut killed = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(30));
     killed.kill().unwrap();
@@ -84,7 +84,7 @@ fn other_shards_and_parts_are_refused_in_one_line() {
     refused(&place, "all.jsonl", &["--merge", "--jobs", "2"], &["--merge", "--jobs"]);
     for flag in [&["--merge"][..], &["--shard", "1/2"]] {
         let scenario = place.word("small.toml");
-        let ended = larder_says(&[&["sim", &scenario][..], flag].concat());
+        let ended = larder_says(&[&["sim", scenario.as_str()][..], flag].concat());
         assert!(ended.code == 2 && ended.err.contains("--out"), "{}", ended.err);
     }
     refused(&place, "all.jsonl", &["--merge"], &["all.jsonl: has no parts", "accepted: the --out"]);

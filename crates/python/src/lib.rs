@@ -12,6 +12,7 @@
 mod error;
 mod plugin;
 mod runs;
+mod study;
 mod trace;
 mod watch;
 
@@ -22,6 +23,7 @@ fn _larder(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LarderError", module.py().get_type::<error::LarderError>())?;
     module.add("RECORD_BYTES", larder_trace::RECORD_BYTES)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<study::Study>()?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<watch::Watch>()?;
     module.add_function(wrap_pyfunction!(runs::advise, module)?)?;
