@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+// Servers that answer as they must, late, never, or with nonsense.
+
 package control
 
 import (

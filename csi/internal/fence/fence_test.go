@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+// The rules, one by one.
+
 package fence
 
 import (

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+// When a lease has expired.
+//
+// Invariant: no clock of another machine is read.
+
 package fence
 
 import (

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+// The schedules, and the mutants that they must find.
+
 package fence
 
 import (

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+// A world of three nodes, one volume, an API server and a backing driver, in virtual time. It is used by the schedules.
+//
+// Each party acts in single steps, on what it has read before, so that a node may be paused or partitioned between any two. A
+// server that was paused continues with the origin that it has open, as a real one does.
+
 package fence
 
 import (
 	"fmt"
 	"math/rand/v2"
 )
-
-// A world of three nodes, one volume, an API server and a backing driver, in virtual time. It is used by the schedules.
-//
-// Each party acts in single steps, on what it has read before, so that a node may be paused or partitioned between any two. A
-// server that was paused continues with the origin that it has open, as a real one does.
 
 // rules are the functions under test; a mutant replaces one.
 type rules struct {

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package controller is the controller service, and the loop that makes the helper pods.
+//
+// A volume is a claim of the backing class, with volumeMode Block and the access mode ReadWriteOncePod, and a record beside it.
+// The helper pod that holds this claim exists only while a node holds the volume: see reconcile.go.
+//
+// Invariants: a repeated request finds what the earlier one made, because the id is a function of the name. The backing claim
+// is deleted only by DeleteVolume, and only while no node holds the volume. The record is made before the claim and deleted
+// after it, so that no claim is left without a record.
+//
+// Why the claim has no owner reference to the record: a record that is deleted by mistake would delete the data.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/settings"
+	"larder.dev/csi/internal/store"
+)
+
+// poll is the interval at which a claim is read while a request waits for it.
+const poll = 200 * time.Millisecond
+
+// Controller is the controller service.
+type Controller struct {
+	csi.UnimplementedControllerServer
+	Store      store.Client
+	Leases     store.Leases
+	Kubernetes kubernetes.Interface
+	Namespace  string
+	Helper     Helper
+	// Bound is the time limit of a request.
+	Bound time.Duration
+	// Observer decides that leases have expired.
+	Observer fence.Observer
+}
+
+// ControllerGetCapabilities lists what the service can do.
+func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	response := new(csi.ControllerGetCapabilitiesResponse)
+	for _, capability := range []csi.ControllerServiceCapability_RPC_Type{
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		response.Capabilities = append(response.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: capability}},
+		})
+	}
+	return response, nil
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+// classify gives an error of the API server its code.
+func classify(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, coded := status.FromError(err); coded {
+		return err
+	}
+	code := codes.Internal
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case apierrors.IsNotFound(err):
+		code = codes.NotFound
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		code = codes.Aborted
+	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsServiceUnavailable(err):
+		code = codes.Unavailable
+	}
+	return status.Errorf(code, "volume %s: %v", id, err)
+}
+
+// identify checks the id of a request. An id that this driver does not make is that of no volume.
+func identify(id string) error {
+	switch {
+	case id == "":
+		return invalid("volume id: missing; accepted: the id of a volume")
+	case len(id) > settings.MostName:
+		return invalid("volume id: got %d bytes, accepted: at most %d", len(id), settings.MostName)
+	case !settings.IsVolumeID(id):
+		return status.Errorf(codes.NotFound, "volume %q: does not exist", id)
+	}
+	return nil
+}
+
+// CreateVolume makes the record and the backing claim, and waits until the claim is bound.
+func (c *Controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	name := request.GetName()
+	if name == "" || len(name) > settings.MostName {
+		return nil, invalid("name: got %d bytes, accepted: 1 to %d", len(name), settings.MostName)
+	}
+	if err := settings.ParseCapabilities(request.GetVolumeCapabilities()); err != nil {
+		return nil, invalid("%v", err)
+	}
+	if request.GetVolumeContentSource() != nil {
+		return nil, invalid("volume content source: not supported; accepted: none")
+	}
+	if len(request.GetMutableParameters()) != 0 {
+		return nil, invalid("mutable parameters: not supported; accepted: none")
+	}
+	class, err := settings.ParseClass(request.GetParameters())
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	limits := request.GetCapacityRange()
+	bytes, err := settings.Bytes(limits.GetRequiredBytes(), limits.GetLimitBytes())
+	if err != nil {
+		return nil, status.Errorf(codes.OutOfRange, "%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Bound)
+	defer cancel()
+	wanted := store.VolumeSpec{
+		Name: name, BackingClaim: settings.VolumeID(name), BackingStorageClass: class.BackingStorageClass, CapacityBytes: bytes,
+		CacheBytes: class.Cache(bytes), Preset: class.Preset, Policy: class.Policy, WriteBudget: class.WriteBudget,
+	}
+	volume, err := c.record(ctx, wanted)
+	if err != nil {
+		return nil, classify(wanted.BackingClaim, err)
+	}
+	claim, err := c.claim(ctx, volume, selected(request.GetAccessibilityRequirements()))
+	if err != nil {
+		return nil, classify(volume.Name, err)
+	}
+	topology, err := c.topology(ctx, claim)
+	if err != nil {
+		return nil, classify(volume.Name, err)
+	}
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
+		VolumeId: volume.Name, CapacityBytes: volume.Spec.CapacityBytes, AccessibleTopology: topology,
+	}}, nil
+}
+
+// selected is the node for which the scheduler chose the volume, if it did.
+func selected(requirement *csi.TopologyRequirement) string {
+	for _, topology := range requirement.GetPreferred() {
+		if node := topology.GetSegments()[store.TopologyKey]; settings.IsNodeName(node) {
+			return node
+		}
+	}
+	return ""
+}
+
+// record makes the record of a volume, or verifies that the one that exists is of the same request.
+func (c *Controller) record(ctx context.Context, wanted store.VolumeSpec) (*store.Volume, error) {
+	volume := &store.Volume{
+		ObjectMeta: metav1.ObjectMeta{Name: wanted.BackingClaim, Finalizers: []string{store.FlashFinalizer}},
+		Spec:       wanted,
+	}
+	made, err := c.Store.Create(ctx, volume)
+	if !apierrors.IsAlreadyExists(err) {
+		return made, err
+	}
+	found, err := c.Store.Volume(ctx, wanted.BackingClaim)
+	switch {
+	case err != nil:
+		return nil, err
+	case found.DeletionTimestamp != nil:
+		return nil, status.Errorf(codes.Aborted, "volume %s: an earlier volume of this name is being deleted", found.Name)
+	case !reflect.DeepEqual(found.Spec, wanted):
+		return nil, status.Errorf(codes.AlreadyExists,
+			"volume %s: exists with %d bytes and other parameters or another size than were requested", found.Name, found.Spec.CapacityBytes)
+	}
+	return found, nil
+}
+
+// claim makes the backing claim and waits until it is bound.
+func (c *Controller) claim(ctx context.Context, volume *store.Volume, node string) (*core.PersistentVolumeClaim, error) {
+	claims := c.Kubernetes.CoreV1().PersistentVolumeClaims(c.Namespace)
+	if _, err := claims.Create(ctx, backing(volume, c.Namespace, node), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	for {
+		claim, err := claims.Get(ctx, volume.Spec.BackingClaim, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return nil, err
+		case claim.DeletionTimestamp != nil || claim.Labels[store.VolumeLabel] != volume.Name:
+			return nil, status.Errorf(codes.Aborted, "claim %s/%s: is being deleted, or is not that of the volume", c.Namespace, claim.Name)
+		case claim.Status.Phase == core.ClaimBound:
+			return claim, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("claim %s/%s of the class %s is not bound yet: %w", c.Namespace, claim.Name,
+				volume.Spec.BackingStorageClass, ctx.Err())
+		case <-time.After(poll):
+		}
+	}
+}
+
+// topology is where the backing volume can be used: that of its PersistentVolume.
+func (c *Controller) topology(ctx context.Context, claim *core.PersistentVolumeClaim) ([]*csi.Topology, error) {
+	if claim.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	backing, err := c.Kubernetes.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if backing.Spec.NodeAffinity == nil || backing.Spec.NodeAffinity.Required == nil {
+		return nil, nil
+	}
+	var all []*csi.Topology
+	for _, term := range backing.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		segments := map[string]string{}
+		for _, expression := range term.MatchExpressions {
+			if expression.Operator != core.NodeSelectorOpIn || len(expression.Values) != 1 {
+				return nil, status.Errorf(codes.Internal,
+					"PersistentVolume %s: its node affinity has %s %s %v; accepted: terms of labels with one value each", backing.Name,
+					expression.Key, expression.Operator, expression.Values)
+			}
+			segments[expression.Key] = expression.Values[0]
+		}
+		if len(segments) != 0 {
+			all = append(all, &csi.Topology{Segments: segments})
+		}
+	}
+	return all, nil
+}
+
+// DeleteVolume deletes a volume that no node holds. Its record stays until the flash on its node is removed.
+func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	id := request.GetVolumeId()
+	if err := identify(id); err != nil {
+		if status.Code(err) == codes.NotFound {
+			return new(csi.DeleteVolumeResponse), nil
+		}
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Bound)
+	defer cancel()
+	volume, err := c.Store.Volume(ctx, id)
+	if apierrors.IsNotFound(err) {
+		return new(csi.DeleteVolumeResponse), nil
+	}
+	if err != nil {
+		return nil, classify(id, err)
+	}
+	if volume.Status.Holder != "" {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s: node %s holds it; accepted: a volume that was unstaged", id,
+			volume.Status.Holder)
+	}
+	// The record first: from here on no node is granted the volume.
+	if err := c.Store.Delete(ctx, id); err != nil {
+		return nil, classify(id, err)
+	}
+	err = c.Kubernetes.CoreV1().PersistentVolumeClaims(c.Namespace).Delete(ctx, volume.Spec.BackingClaim, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, classify(id, err)
+	}
+	return new(csi.DeleteVolumeResponse), nil
+}
+
+// ValidateVolumeCapabilities states whether a volume can be used as a request wants to.
+func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if request.GetVolumeId() == "" || len(request.GetVolumeCapabilities()) == 0 {
+		return nil, invalid("volume id or volume capabilities: missing; accepted: both")
+	}
+	if err := identify(request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if _, err := c.Store.Volume(ctx, request.GetVolumeId()); err != nil {
+		return nil, classify(request.GetVolumeId(), err)
+	}
+	if err := settings.ParseCapabilities(request.GetVolumeCapabilities()); err != nil {
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: request.GetVolumeContext(), VolumeCapabilities: request.GetVolumeCapabilities(), Parameters: request.GetParameters(),
+	}}, nil
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// The files of a node are in a directory here, and nbd-client is a shell script.
+
+package device
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	utilexec "k8s.io/utils/exec"
+)
+
+// machine is a directory with the files of a node, and a program nbd-client that changes them as the kernel does.
+func machine(t *testing.T, files ...string) *Manager {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range append(files, "/proc/sys/kernel/random/boot_id") {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("boot-1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs := t.TempDir()
+	script := `#!/bin/sh
+echo "$*" >>` + root + `/log
+case $1 in
+-unix) n=${5#/dev/}; echo 1 >` + root + `/sys/block/$n/pid; mkdir -p ` + root + `/dev; : >` + root + `/dev/$n ;;
+-d) n=${2#/dev/}; rm ` + root + `/sys/block/$n/pid ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(programs, "nbd-client"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs+":/usr/bin:/bin")
+	return &Manager{Exec: utilexec.New(), Root: root}
+}
+
+func TestUblkIsPreferredAndItsNumbersAreDistinct(t *testing.T) {
+	manager := machine(t, "/dev/ublk-control", "/dev/ublkc0")
+	place, err := manager.Choose([]Place{{Kind: Ublk, Number: 1}, {Kind: NBD, Number: 2}})
+	if err != nil || place != (Place{Kind: Ublk, Number: 2}) || place.Path() != "/dev/ublkb2" || place.Listen("s") != "ublk:2" {
+		t.Fatalf("%+v, %v", place, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := manager.Attach(ctx, place, "db", "s", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a device that does not appear: %v", err)
+	}
+}
+
+func TestAnNBDDeviceIsRecordedBeforeItIsConnected(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/pid", "/sys/block/nbd1/size")
+	place, err := manager.Choose(nil)
+	if err != nil || place.Kind != NBD || place.Listen("/s") != "nbd+unix:/s" {
+		t.Fatalf("%+v, %v", place, err)
+	}
+	var recorded []Place
+	record := func(place Place) error {
+		recorded = append(recorded, place)
+		if manager.connected(1) {
+			t.Error("the device was connected before it was recorded")
+		}
+		return nil
+	}
+	ctx := context.Background()
+	for range 2 { // the second request finds the device of the first
+		if place, err = manager.Attach(ctx, place, "db", "/s", record); err != nil || place.Number != 1 {
+			t.Fatalf("%+v, %v", place, err)
+		}
+	}
+	if len(recorded) != 1 || recorded[0] != place {
+		t.Fatalf("%+v", recorded)
+	}
+	log, _ := os.ReadFile(filepath.Join(manager.Root, "log"))
+	if string(log) != "-unix /s -name db /dev/nbd1\n" {
+		t.Fatalf("%s", log)
+	}
+	// A device of another boot may be that of another program.
+	other := place
+	other.Boot = "boot-0"
+	if err := manager.Detach(ctx, other); err != nil || !manager.connected(1) {
+		t.Fatalf("%v: the device of another boot was disconnected", err)
+	}
+	for range 2 {
+		if err := manager.Detach(ctx, place); err != nil || manager.connected(1) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWithoutAFreeNBDDeviceTheErrorNamesTheModule(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/pid")
+	_, err := manager.Attach(context.Background(), Place{Kind: NBD, Number: -1}, "db", "/s", nil)
+	if err == nil || !strings.Contains(err.Error(), "nbds_max") {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Leases of volumes.
+//
+// Invariant: a lease shows that its holder is alive, and gives no right. The record does.
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordination "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"larder.dev/csi/internal/fence"
+)
+
+// Leases takes and renews the leases of volumes. A lease has the name of its volume.
+type Leases struct {
+	Kubernetes kubernetes.Interface
+	Namespace  string
+}
+
+// Renew takes or renews the lease. The record of the volume, not the lease, decides who holds the volume: the caller has
+// verified it.
+func (l Leases) Renew(ctx context.Context, id, node string) error {
+	leases := l.Kubernetes.CoordinationV1().Leases(l.Namespace)
+	now := metav1.NewMicroTime(time.Now())
+	lease, err := leases.Get(ctx, id, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		lease = &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: l.Namespace, Labels: map[string]string{VolumeLabel: id}}}
+	case err != nil:
+		return err
+	}
+	if ptr.Deref(lease.Spec.HolderIdentity, "") != node {
+		lease.Spec.HolderIdentity, lease.Spec.AcquireTime = ptr.To(node), &now
+	}
+	lease.Spec.RenewTime = &now
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(fence.LeaseDuration / time.Second))
+	if lease.ResourceVersion == "" && apierrors.IsNotFound(err) {
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// Seen is a text that differs after each renewal by the holder. It is constant while the holder does not renew.
+func (l Leases) Seen(ctx context.Context, id, holder string) (string, error) {
+	lease, err := l.Kubernetes.CoordinationV1().Leases(l.Namespace).Get(ctx, id, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "none for " + holder, nil
+	case err != nil:
+		return "", err
+	case ptr.Deref(lease.Spec.HolderIdentity, "") != holder:
+		return "of another node than " + holder, nil
+	}
+	return fmt.Sprintf("%s at %s", holder, lease.Spec.RenewTime), nil
+}
+
+// Delete removes the lease of a volume that is released or deleted.
+func (l Leases) Delete(ctx context.Context, id string) error {
+	err := l.Kubernetes.CoordinationV1().Leases(l.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Failures: interrupted steps, a partitioned node, lost pods, lost state of a node.
+
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"larder.dev/csi/internal/controller"
+	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/testrig"
+)
+
+// A crash between two steps is an error after the first and before the second: what is stored is the same.
+func TestAStageThatWasInterruptedIsRepeated(t *testing.T) {
+	interruptions := map[string]func(*testrig.Cluster, *testrig.Machine, string){
+		"before flash is made": func(_ *testrig.Cluster, m *testrig.Machine, _ string) {
+			m.Flash.SetFail("create", errors.New("interrupted"))
+		},
+		"before flash has its generation": func(_ *testrig.Cluster, m *testrig.Machine, _ string) {
+			m.Flash.SetFail("generation", errors.New("interrupted"))
+		},
+		"before the device is attached": func(_ *testrig.Cluster, m *testrig.Machine, _ string) {
+			m.Devices.Fail = errors.New("interrupted")
+		},
+	}
+	for n := range 4 {
+		interruptions[fmt.Sprintf("at change %d of the record", n)] = func(c *testrig.Cluster, _ *testrig.Machine, _ string) {
+			left := n
+			c.Records.PrependReactor("update", "lardervolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				left--
+				return left == -1, nil, errors.New("interrupted")
+			})
+		}
+	}
+	for name, interrupt := range interruptions {
+		t.Run(name, func(t *testing.T) {
+			cluster := testrig.New(t, "node-a")
+			a := cluster.Machines["node-a"]
+			id := create(t, cluster, "db", nil)
+			interrupt(cluster, a, id)
+			repeated := func(call func(*testrig.Machine, string) error) func() bool {
+				return func() bool { return call(a, id) == nil }
+			}
+			cluster.Eventually("staged", repeated(stage))
+			if got := record(t, cluster, id); got.Phase != fence.Serving || got.Generation != 1 {
+				t.Fatalf("%+v", got)
+			}
+			cluster.Eventually("unstaged", repeated(unstage))
+			if got := record(t, cluster, id); got.Holder != "" || len(cluster.Running(id)) != 0 {
+				t.Fatalf("%+v, servers on %v", got, cluster.Running(id))
+			}
+		})
+	}
+}
+
+func TestAStageThatFailedIsUndoneByAnUnstage(t *testing.T) {
+	cluster := testrig.New(t, "node-a", "node-b")
+	a, b := cluster.Machines["node-a"], cluster.Machines["node-b"]
+	id := create(t, cluster, "db", nil)
+	a.Flash.SetFail("create", errors.New("no room"))
+	wants(t, stage(a, id), codes.Internal, "no room")
+	must(t, unstage(a, id))
+	must(t, stage(b, id))
+}
+
+// The helper pod never starts, for example because the backing volume cannot be attached.
+func TestAWriteBackVolumeThatWasNeverServedIsReleased(t *testing.T) {
+	cluster := testrig.New(t, "node-a", "node-b")
+	a, b := cluster.Machines["node-a"], cluster.Machines["node-b"]
+	cluster.SetLaunch(func(*testrig.Machine, string) func() { return func() {} })
+	id := create(t, cluster, "db", map[string]string{"preset": "prwc"})
+	a.Bound = 200 * time.Millisecond
+	wants(t, stage(a, id), codes.DeadlineExceeded, "")
+	a.Bound = 10 * time.Second
+	cluster.Eventually("the volume is released", func() bool { return unstage(a, id) == nil })
+	if got := record(t, cluster, id); got.Flash.Dirty {
+		t.Fatalf("%+v", got)
+	}
+	b.Bound = 200 * time.Millisecond
+	wants(t, stage(b, id), codes.DeadlineExceeded, "")
+}
+
+// A node is partitioned, declared dead, replaced, and returns with its server running and its flash full.
+func TestAPartitionedNodeIsFenced(t *testing.T) {
+	var later atomic.Int64
+	cluster := testrig.New(t, "node-a", "node-b")
+	cluster.Controller.Observer.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	a, b := cluster.Machines["node-a"], cluster.Machines["node-b"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	a.Detach(true)
+	// The lease alone does not take the volume from a: its helper pod exists.
+	wants(t, stage(b, id), codes.FailedPrecondition, "node node-a holds the volume")
+	later.Add(int64(time.Hour))
+	for range 3 {
+		_, err := cluster.Controller.Reconcile(background, id)
+		must(t, err)
+	}
+	if got := record(t, cluster, id); got.Holder != "node-a" {
+		t.Fatalf("an expired lease alone led to %+v", got)
+	}
+	// An administrator declares the node dead, upon which Kubernetes removes its pods.
+	cluster.Eventually("the volume is free", func() bool {
+		later.Add(int64(time.Hour))
+		_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, controller.PodName(id, 1))
+		_, _ = cluster.Controller.Reconcile(background, id)
+		return record(t, cluster, id).Holder == ""
+	})
+	must(t, stage(b, id))
+	if running := cluster.Running(id); !slices.Contains(running, "node-b") || !slices.Contains(running, "node-a") {
+		t.Fatalf("servers on %v: the paused server of node-a must still run in this test", running)
+	}
+	// a returns: its plugin notices the newer generation, its kubelet ends the server, its flash is not used.
+	a.Detach(false)
+	must(t, a.Renew(background))
+	got, err := a.NodeGetVolumeHealth(background, &csi.NodeGetVolumeHealthRequest{VolumeId: id})
+	must(t, err)
+	if health := got.GetVolumeHealth().GetHealthStatuses(); len(health) == 0 || health[0].GetReason() != "Fenced" {
+		t.Fatalf("%v", health)
+	}
+	cluster.Eventually("the server of node-a has ended", func() bool { return !slices.Contains(cluster.Running(id), "node-a") })
+	must(t, unstage(a, id))
+	if record := record(t, cluster, id); record.Holder != "node-b" || a.Servers.Flushed != 0 {
+		t.Fatalf("%+v: a stale unstage changed the record, or flushed (%d)", record, a.Servers.Flushed)
+	}
+	must(t, unstage(b, id))
+	must(t, stage(a, id))
+	if a.Flash.Created != 2 {
+		t.Fatal("the stale flash of the partitioned node was used")
+	}
+}
+
+func TestALeaseIsRenewedByItsHolderOnly(t *testing.T) {
+	cluster := testrig.New(t, "node-a", "node-b")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	before, err := cluster.Leases.Seen(background, id, "node-a")
+	must(t, err)
+	time.Sleep(time.Millisecond)
+	must(t, a.Renew(background))
+	after, err := cluster.Leases.Seen(background, id, "node-a")
+	must(t, err)
+	if before == after {
+		t.Fatal("the lease was not renewed")
+	}
+	must(t, cluster.Machines["node-b"].Renew(background))
+	if seen, _ := cluster.Leases.Seen(background, id, "node-a"); seen != after {
+		t.Fatal("another node renewed the lease")
+	}
+	must(t, unstage(a, id))
+	if seen, _ := cluster.Leases.Seen(background, id, "node-a"); seen != "none for node-a" {
+		t.Fatalf("the lease is left: %s", seen)
+	}
+}
+
+func TestAHelperPodThatWasDeletedByHandIsMadeAgain(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	must(t, cluster.Objects.CoreV1().Pods(testrig.Namespace).Delete(background, controller.PodName(id, 1), deleteOptions))
+	cluster.Eventually("the server runs again", func() bool { return len(cluster.Running(id)) == 1 })
+	must(t, stage(a, id))
+	must(t, unstage(a, id))
+}
+
+func TestANodeThatWasInstalledAgainGetsANewGrant(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	must(t, a.Flash.Remove(background, id))
+	must(t, removeAll(a.Data))
+	a.Mounts.MountPoints = nil
+	wants(t, stage(a, id), codes.Aborted, "has no record of generation 1")
+	cluster.Eventually("the volume is staged again", func() bool { return stage(a, id) == nil })
+	if got := record(t, cluster, id); got.Generation != 2 || a.Flash.Created != 2 {
+		t.Fatalf("%+v, flash was made %d times", got, a.Flash.Created)
+	}
+}
