@@ -27,7 +27,7 @@ SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
 	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image \
-	deps-packages test-python deps-python
+	deps-packages test-python deps-python test-csi
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -43,6 +43,7 @@ help:
 	@echo "make packages    packages of Debian and an RPM, in $(PACKAGES); make test-packages installs and upgrades"
 	@echo "             them in bare roots, as root; make image makes a container image from a package"
 	@echo "make test-python    install the Python package into $(RELEASE)/../python, and test it; not in make test"
+	@echo "make test-csi    the driver for Kubernetes, with Go: lints, tests, csi-sanity and the chart; not in make test"
 	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before; make uninstall removes them"
@@ -135,6 +136,10 @@ test-packages: deps-build deps-packages
 # Not part of `make test`: it builds the release profile, and installs packages of Python.
 test-python: build deps-python
 	LARDER=$(abspath $(LARDER)) scripts/python-test $(ARGS)
+
+# Not part of `make test`: it needs Go, and downloads modules. LARDER is the server that the tests start.
+test-csi:
+	LARDER=$(abspath $(LARDER)) csi/check
 
 image: packages
 	scripts/image $(PACKAGES)
