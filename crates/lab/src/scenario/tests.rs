@@ -114,7 +114,8 @@ fn shards(all: &[&str], scenario: &Scenario, file: &Path) -> Result<Vec<Line>, S
         let how = Sweep { file: Some(file), jobs: Some(1), progress: false, shard };
         sweep(scenario, how).map_err(|error| format!("{error:#}"))
     };
-    all.iter().map(run).last().unwrap()
+    let mut results: Vec<_> = all.iter().map(run).collect();
+    results.pop().unwrap()
 }
 
 #[test]
