@@ -247,7 +247,7 @@ mod tests {
             ask(&["/missing/smartctl", &program], Path::new("/dev/x"), Duration::from_millis(bound))
         };
         assert_eq!(asked("echo \"$@\"; exit 4", 60_000).unwrap(), b"--json=c --all /dev/x\n");
-        for endless in ["exec sleep 60", "sleep 5 &", "exec yes > /dev/null"] {
+        for endless in ["exec sleep 60", "sleep 5 &"] {
             assert_eq!(asked(endless, 200).unwrap_err(), "smartctl has no answer after 0.2 s");
         }
         assert_eq!(asked("exec yes", 60_000).unwrap().len() as u64, MOST_BYTES);

@@ -113,7 +113,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "larder sim scenario.toml --seed 1 --report sim.html",
             "larder sim scenario.toml --out results.jsonl --shard 3/16",
-            "larder sim scenario.toml --out results.jsonl --merge",
             "larder sim --trace requests.btr.zst --preset sce --flash-size 10%",
             "larder sim --hits --trace requests.btr.zst --replacement lru --capacity 5%",
         ],

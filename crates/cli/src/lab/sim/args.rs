@@ -26,7 +26,7 @@ pub struct SimArgs {
     /// Set a setting of the scenario, as load.working_set_gib=80; it replaces a grid over the setting
     #[arg(long, value_name = "PATH=VALUE", requires = "runs")]
     pub set: Vec<String>,
-    /// The seed; equal seeds give equal results on any machine [default: the scenario's]
+    /// The seed; equal seeds give equal results [default: the scenario's]
     #[arg(long, value_name = "N", requires = "runs")]
     pub seed: Option<i64>,
     /// File for results, a JSON value a line; a sweep continues from an earlier run's results
