@@ -135,6 +135,7 @@ fn full(dir: &Path, fault: &Fault, flash_dead_after: Duration) -> Arc<Volume> {
     let origin = dir.join("origin").to_str().unwrap().to_owned();
     let config = CacheConfig {
         limits: Limits {
+            flash_timeout: flash_dead_after.as_nanos() as u64,
             flash_dead_after: flash_dead_after.as_nanos() as u64,
             ..Limits::default()
         },
