@@ -10,10 +10,10 @@ use larder_core::config::{
 use larder_core::exec::Nanos;
 use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
 use larder_core::policy::admission::{Class, Schedule, SelectiveSettings};
-use larder_io::format_size;
+use larder_io::{format_size, format_span};
 
 use crate::setting::BadSetting;
-use crate::units::{format_span, format_time_of_day, on_or_off, ratio, size, span, time_of_day};
+use crate::units::{format_time_of_day, on_or_off, ratio, size, span, time_of_day};
 use crate::write_back::{self, WriteBackArgs};
 
 /// The effect of a client write on flash.

@@ -73,7 +73,7 @@ fn below(path: &Path, sysfs: &Path) -> Result<BTreeSet<PathBuf>, String> {
 fn add_drives(place: &Path, sysfs: &Path, drives: &mut BTreeSet<PathBuf>) {
     let whole = if place.join("partition").exists() { place.parent() } else { Some(place) };
     let Some(whole) = whole else { return };
-    let below: Vec<PathBuf> = fs::read_dir(whole.join("slaves"))
+    let parts: Vec<PathBuf> = fs::read_dir(whole.join("slaves"))
         .into_iter()
         .flatten()
         .flatten()
@@ -81,14 +81,14 @@ fn add_drives(place: &Path, sysfs: &Path, drives: &mut BTreeSet<PathBuf>) {
         .collect();
     let file = fs::read_to_string(whole.join("loop/backing_file"));
     if let Ok(file) = file
-        && let Ok(found) = self::below(Path::new(file.trim_end()), sysfs)
+        && let Ok(found) = below(Path::new(file.trim_end()), sysfs)
     {
         drives.extend(found);
-    } else if below.is_empty() {
+    } else if parts.is_empty() {
         let name = whole.file_name().unwrap_or_default().to_string_lossy().replace('!', "/");
         drives.insert(Path::new("/dev").join(name));
     }
-    for part in below {
+    for part in parts {
         add_drives(&fs::canonicalize(&part).unwrap_or(part), sysfs, drives);
     }
 }

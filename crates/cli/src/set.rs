@@ -7,7 +7,7 @@ use larder_core::config::{ReplacementChoice, WritePolicy};
 use larder_core::exec::Nanos;
 use larder_front::control::client;
 use larder_front::control::wire::Command;
-use larder_io::format_size;
+use larder_io::{format_size, format_span};
 use larder_volume::{ByName, Change, DailyWrites};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::control::ControlArgs;
 use crate::exit::Coded;
 use crate::operate::{ask, number};
 use crate::out;
-use crate::units::{daily_writes, format_daily_writes, format_span, on_or_off, ratio, size, span};
+use crate::units::{daily_writes, format_daily_writes, on_or_off, ratio, size, span};
 
 /// The keys of a configuration that may change while a server runs.
 pub const SETTINGS: [&str; 13] = [

@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use larder_volume::VolumeError;
+use larder_volume::{BadValue, VolumeError};
 
 /// The error. Its text is that of the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,7 @@ impl BadSetting {
             Some(VolumeError::StateDirectory { directory, why }) => {
                 Some(Self::of("state", directory.display(), why))
             }
+            Some(VolumeError::Value(bad)) => Some(bad.clone().into()),
             _ => error.downcast_ref::<Self>().cloned(),
         }
     }
@@ -43,6 +44,12 @@ impl BadSetting {
     /// The text where it is a key of a file.
     pub fn as_key(&self) -> String {
         format!("{}: {}{}", self.key, self.value, self.why)
+    }
+}
+
+impl From<BadValue> for BadSetting {
+    fn from(bad: BadValue) -> Self {
+        Self::of(bad.key, bad.got, format!("accepted {}", bad.accepted))
     }
 }
 

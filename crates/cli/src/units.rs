@@ -55,17 +55,6 @@ pub fn span(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Writes a span exactly, in the largest unit that needs no point.
-pub fn format_span(ns: Nanos) -> String {
-    if ns == 0 {
-        return "0".to_owned();
-    }
-    let units = [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
-    let units = units.into_iter().chain([("ms", 1_000_000), ("us", 1000), ("ns", 1)]);
-    let whole = units.into_iter().find(|(_, scale)| ns.is_multiple_of(*scale));
-    whole.map(|(unit, scale)| format!("{}{unit}", ns / scale)).unwrap_or_default()
-}
-
 /// A time of day, as nanoseconds after midnight.
 pub fn time_of_day(text: &str) -> Result<Nanos, String> {
     let digits = |text: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
@@ -135,6 +124,8 @@ pub fn on_or_off(text: &str) -> Result<bool, String> {
 
 #[cfg(test)]
 mod tests {
+    use larder_io::format_span;
+
     use super::*;
 
     #[test]

@@ -8,7 +8,9 @@ use larder_core::exec::Nanos;
 use larder_core::policy::syncer::SyncOrder;
 
 use crate::setting::BadSetting;
-use crate::units::{format_span, ratio, span};
+use larder_io::format_span;
+
+use crate::units::{ratio, span};
 
 /// What never happens, where a span is accepted.
 const NEVER: &str = "never";

@@ -107,7 +107,7 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--clock-ceiling 0", "--clock-ceiling-count: got 0"),
         ("--clock-ceiling 256", "256"),
         ("--flash-timeout 0", "--flash-timeout"),
-        ("--flash-timeout 40s", "--flash-dead-after"),
+        ("--flash-timeout 40s", "flash_dead_after, 30s"),
         ("--flash-errors 0", "--flash-errors-per-minute: got 0"),
         ("--drain 5", "'5'"),
         ("--drain 5parsecs", "'5parsecs'"),

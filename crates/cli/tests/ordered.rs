@@ -126,7 +126,7 @@ fn what_ordered_needs_is_stated() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
     let said = larder_says(&refs(&words(&place, &["--ordered-lag", "5ms"])));
-    assert!(said.err.contains("--ordered-lag: accepted at least 100ms"), "{said:?}");
+    assert!(said.err.contains("--ordered-lag: got 5ms, accepted 100ms to 31 years"), "{said:?}");
     let larder: Vec<String> =
         words(&place, &[]).iter().map(|w| w.replace("face", "larder")).collect();
     let said = larder_says(&refs(&larder));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes with units: `64GiB`, `10GB`, `1.5TiB`, `4096`.
+//! Sizes with units: `64GiB`, `10GB`, `1.5TiB`, `4096`; and how spans of time are written.
 //!
 //! Purpose: one parser of sizes for every flag, key, device name and message.
 //!
@@ -107,6 +107,18 @@ pub fn rough_size(bytes: u64) -> String {
     let Some((at, letter)) = at else { return format!("{bytes} B") };
     let size = bytes as f64 / (1_u64 << (10 * (at + 1))) as f64;
     if size < 10.0 { format!("{size:.2} {letter}iB") } else { format!("{size:.1} {letter}iB") }
+}
+
+/// Writes a span of time exactly, in the largest unit that needs no point.
+#[must_use]
+pub fn format_span(ns: u64) -> String {
+    if ns == 0 {
+        return "0".to_owned();
+    }
+    let units = [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
+    let units = units.into_iter().chain([("ms", 1_000_000), ("us", 1000), ("ns", 1)]);
+    let whole = units.into_iter().find(|(_, scale)| ns.is_multiple_of(*scale));
+    whole.map(|(unit, scale)| format!("{}{unit}", ns / scale)).unwrap_or_default()
 }
 
 #[cfg(test)]

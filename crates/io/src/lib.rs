@@ -21,6 +21,6 @@ pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp, 
 pub use driver::{Done, Driver, DriverError, NetEvent, QueueEvent, QueueOp, SendBatch};
 pub use fault::{Fault, Target};
 pub use file_extents::file_extents;
-pub use larder_core::size::{format_size, parse_size, rough_size};
+pub use larder_core::size::{format_size, format_span, parse_size, rough_size};
 pub use spec::{DevSpec, SpecError, whole_path};
 pub use waker::Waker;

@@ -6,12 +6,27 @@ use std::path::PathBuf;
 use larder_core::request::Errno;
 use larder_io::{DriverError, OpenError};
 
+/// A value that is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: got {got}, accepted {accepted}")]
+pub struct BadValue {
+    /// The setting, as a key of a configuration.
+    pub key: &'static str,
+    /// The value.
+    pub got: String,
+    /// What is accepted.
+    pub accepted: String,
+}
+
 /// What went wrong; its text is one line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// An invalid setting.
     #[error("{0}")]
     Usage(String),
+    /// The same, by its key.
+    #[error(transparent)]
+    Value(#[from] BadValue),
     /// The directory of state files cannot be used.
     #[error("--state {}: {why}", directory.display())]
     StateDirectory {
@@ -56,7 +71,7 @@ impl VolumeError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::StateDirectory { .. } => 2,
+            Self::Usage(_) | Self::Value(_) | Self::StateDirectory { .. } => 2,
             Self::Open(OpenError::InUse { .. } | OpenError::NotPrivate { .. })
             | Self::Refused(_) => 4,
             Self::Open(_) => 2,

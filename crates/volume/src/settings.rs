@@ -4,17 +4,18 @@
 //! Why not every setting: the unit, most of the preset's choices and the sizes decide what lies on flash, or what its writes promise; a
 //! journal counts time in checkpoints; `drain` and the memory of clients belong to the process.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use larder_core::config::{Choices, Eviction, Limits, ReplacementChoice, WritePolicy};
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
-use larder_io::format_size;
+use larder_io::{format_size, format_span};
 use serde::{Deserialize, Serialize};
 
 use super::by_name::ByName;
-use super::config::CacheConfig;
+use super::config::{CacheConfig, RECORDER_BYTES};
 use super::daily_writes::DailyWrites;
-use super::error::VolumeError;
+use super::error::{BadValue, VolumeError};
 
 /// Declares the settings, and a change of them.
 macro_rules! settings {
@@ -73,98 +74,75 @@ settings! {
 /// The time limits of an idle connection.
 const IDLE: RangeInclusive<u64> = 1_000_000_000..=1_000_000_000_000_000_000;
 /// The largest memory of a volume for its last requests.
-pub const MOST_RECORDER_BYTES: u64 = 1 << 30;
+const MOST_RECORDER_BYTES: u64 = 1 << 30;
 /// The largest memory for data that is still to be written to flash.
 const MOST_BUFFER_BYTES: u64 = 1 << 40;
 /// The least time that changes may wait for the origin, under the write policy `ordered`.
-pub const LEAST_LAG: Nanos = 100 * MILLISECOND;
+const LEAST_LAG: Nanos = 100 * MILLISECOND;
 /// The longest time limit: 31 years.
 const LONGEST: Nanos = 1_000_000_000 * SECOND - 1;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::of_limits(&Limits::default())
+    }
+}
 
 impl Settings {
     /// Those of a configuration.
     pub(crate) fn of(config: &CacheConfig) -> Self {
-        let (limits, choices) = (&config.limits, &config.choices);
+        Self {
+            client_idle_ns: config.clients.idle.map_or(0, |span| span.as_nanos() as u64),
+            recorder_bytes: config.recorder_bytes,
+            flash_write_budget: config.flash_write_budget,
+            write_policy: write_policy(&config.choices),
+            replacement: replacement(&config.choices),
+            ..Self::of_limits(&config.limits)
+        }
+    }
+
+    fn of_limits(limits: &Limits) -> Self {
         Self {
             populate: limits.populates,
             populate_share_ratio: limits.population_share,
             populate_io_bytes: limits.population_io_bytes,
-            client_idle_ns: config.clients.idle.map_or(0, |span| span.as_nanos() as u64),
-            recorder_bytes: config.recorder_bytes,
-            flash_write_budget: config.flash_write_budget,
+            client_idle_ns: 0,
+            recorder_bytes: RECORDER_BYTES,
+            flash_write_budget: DailyWrites::Any,
             flash_timeout_ns: limits.flash_timeout,
             flash_dead_after_ns: limits.flash_dead_after,
             flash_errors_per_minute: limits.flash_errors,
             write_buffer_bytes: limits.write_through_bytes,
             ordered_lag_ns: limits.ordered_lag,
-            write_policy: write_policy(choices),
-            replacement: replacement(choices),
+            write_policy: None,
+            replacement: None,
         }
     }
 
     /// Checks each value.
-    pub(crate) fn check(&self) -> Result<(), VolumeError> {
-        self.check_population()
-            .and_then(|()| self.check_clients())
-            .and_then(|()| self.check_flash())
-            .map_err(VolumeError::Usage)
-    }
-
-    fn check_population(&self) -> Result<(), String> {
-        let (share, io) = (self.populate_share_ratio, self.populate_io_bytes);
-        if !(0.0..=1.0).contains(&share) {
-            return Err(format!("populate_share: got {share}, accepted 0% to 100%"));
-        }
-        if !Limits::is_population_io(io) {
-            let io = format_size(io);
-            return Err(format!("populate_io: got {io}, accepted a multiple of 4KiB up to 1MiB"));
-        }
-        Ok(())
-    }
-
-    fn check_clients(&self) -> Result<(), String> {
-        let idle = self.client_idle_ns;
-        if idle != 0 && !IDLE.contains(&idle) {
-            return Err(format!(
-                "client_idle: got {idle} ns, accepted 0 (never), or 1s to 31 years"
-            ));
-        }
-        if self.recorder_bytes > MOST_RECORDER_BYTES {
-            let (got, most) = (format_size(self.recorder_bytes), format_size(MOST_RECORDER_BYTES));
-            return Err(format!("recorder: got {got}, accepted up to {most}"));
-        }
-        Ok(())
-    }
-
-    fn check_flash(&self) -> Result<(), String> {
-        if !self.flash_write_budget.is_accepted() {
-            let got = self.flash_write_budget;
-            return Err(format!(
-                "flash_write_budget: got {got:?}, accepted any, 1MB/day to 1EiB/day, or 0.001DWPD to 1000DWPD"
-            ));
-        }
+    pub(crate) fn check(&self) -> Result<(), BadValue> {
+        let (size, span) = (format_size, format_span);
         let (timeout, dead_after) = (self.flash_timeout_ns, self.flash_dead_after_ns);
-        if dead_after > LONGEST {
-            return Err(format!("flash_dead_after: got {dead_after} ns, accepted up to 31 years"));
-        }
-        if timeout == 0 || timeout > dead_after {
-            return Err(format!(
-                "flash_timeout: got {timeout} ns, accepted above 0 and at most flash_dead_after, {dead_after} ns"
-            ));
-        }
-        if self.flash_errors_per_minute == 0 {
-            return Err("flash_errors_per_minute: got 0, accepted at least 1".to_owned());
-        }
-        if self.write_buffer_bytes > MOST_BUFFER_BYTES {
-            let (got, most) =
-                (format_size(self.write_buffer_bytes), format_size(MOST_BUFFER_BYTES));
-            return Err(format!("write_buffer: got {got}, accepted up to {most}"));
-        }
-        if !(LEAST_LAG..=LONGEST).contains(&self.ordered_lag_ns) {
-            let got = self.ordered_lag_ns;
-            return Err(format!("ordered_lag: got {got} ns, accepted 100ms to 31 years"));
-        }
-        Ok(())
+        let (share, idle) = (self.populate_share_ratio, self.client_idle_ns);
+        need("populate_share", (0.0..=1.0).contains(&share), share, "0% to 100%")?;
+        let io = self.populate_io_bytes;
+        let accepted = "a multiple of 4KiB up to 1MiB";
+        need("populate_io", Limits::is_population_io(io), size(io), accepted)?;
+        let accepted = "0 (never), or 1s to 31 years";
+        need("client_idle", idle == 0 || IDLE.contains(&idle), span(idle), accepted)?;
+        at_most("recorder", self.recorder_bytes, MOST_RECORDER_BYTES)?;
+        at_most("write_buffer", self.write_buffer_bytes, MOST_BUFFER_BYTES)?;
+        let (budget, accepted) =
+            (self.flash_write_budget, "any, 1MB/day to 1EiB/day, or 0.001DWPD to 1000DWPD");
+        need("flash_write_budget", budget.is_accepted(), format_args!("{budget:?}"), accepted)?;
+        need("flash_dead_after", dead_after <= LONGEST, span(dead_after), "up to 31 years")?;
+        let accepted = format!("above 0 and at most flash_dead_after, {}", span(dead_after));
+        need("flash_timeout", (1..=dead_after).contains(&timeout), span(timeout), accepted)?;
+        let errors = self.flash_errors_per_minute;
+        need("flash_errors_per_minute", errors > 0, errors, "at least 1")?;
+        let lag = self.ordered_lag_ns;
+        let accepted = "100ms to 31 years";
+        need("ordered_lag", (LEAST_LAG..=LONGEST).contains(&lag), span(lag), accepted)
     }
 
     /// `limits` with these settings, for a flash device of so many bytes.
@@ -222,6 +200,22 @@ impl Settings {
     }
 }
 
+/// Accepts a value, or states what is accepted.
+fn need(
+    key: &'static str,
+    accepts: bool,
+    got: impl Display,
+    accepted: impl Into<String>,
+) -> Result<(), BadValue> {
+    let bad = || BadValue { key, got: got.to_string(), accepted: accepted.into() };
+    if accepts { Ok(()) } else { Err(bad()) }
+}
+
+/// Accepts a number of bytes up to a most.
+fn at_most(key: &'static str, bytes: u64, most: u64) -> Result<(), BadValue> {
+    need(key, bytes <= most, format_size(bytes), format!("up to {}", format_size(most)))
+}
+
 /// The write policy, if it may change.
 fn write_policy(choices: &Choices) -> Option<ByName<WritePolicy>> {
     let may = WritePolicy::COPIES.iter().any(|(_, policy)| *policy == choices.write);
@@ -237,6 +231,14 @@ fn replacement(choices: &Choices) -> Option<ByName<ReplacementChoice>> {
 }
 
 impl Change {
+    /// Checks the values, those that remain being the defaults.
+    ///
+    /// # Errors
+    /// With the first one that is not accepted.
+    pub fn check(&self) -> Result<(), BadValue> {
+        Settings::default().changed(self).check()
+    }
+
     /// The choices of a configuration that a cache with these settings may take. Settings of a replacement policy are its defaults.
     #[must_use]
     pub fn with_choices(self, choices: &Choices, in_use: &Settings) -> Self {

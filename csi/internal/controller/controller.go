@@ -14,7 +14,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/reply"
 	"larder.dev/csi/internal/settings"
 	"larder.dev/csi/internal/store"
 )
@@ -65,66 +65,24 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return response, nil
 }
 
-func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
-}
-
-// classify gives an error of the API server its code.
-func classify(id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, coded := status.FromError(err); coded {
-		return err
-	}
-	code := codes.Internal
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	case apierrors.IsNotFound(err):
-		code = codes.NotFound
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		code = codes.Aborted
-	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
-		apierrors.IsServiceUnavailable(err):
-		code = codes.Unavailable
-	}
-	return status.Errorf(code, "volume %s: %v", id, err)
-}
-
-// identify checks the id of a request. An id that this driver does not make is that of no volume.
-func identify(id string) error {
-	switch {
-	case id == "":
-		return invalid("volume id: missing; accepted: the id of a volume")
-	case len(id) > settings.MostName:
-		return invalid("volume id: got %d bytes, accepted: at most %d", len(id), settings.MostName)
-	case !settings.IsVolumeID(id):
-		return status.Errorf(codes.NotFound, "volume %q: does not exist", id)
-	}
-	return nil
-}
-
 // CreateVolume makes the record and the backing claim, and waits until the claim is bound.
 func (c *Controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	name := request.GetName()
 	if name == "" || len(name) > settings.MostName {
-		return nil, invalid("name: got %d bytes, accepted: 1 to %d", len(name), settings.MostName)
+		return nil, reply.Invalid("name: got %d bytes, accepted: 1 to %d", len(name), settings.MostName)
 	}
 	if err := settings.ParseCapabilities(request.GetVolumeCapabilities()); err != nil {
-		return nil, invalid("%v", err)
+		return nil, reply.Invalid("%v", err)
 	}
 	if request.GetVolumeContentSource() != nil {
-		return nil, invalid("volume content source: not supported; accepted: none")
+		return nil, reply.Invalid("volume content source: not supported; accepted: none")
 	}
 	if len(request.GetMutableParameters()) != 0 {
-		return nil, invalid("mutable parameters: not supported; accepted: none")
+		return nil, reply.Invalid("mutable parameters: not supported; accepted: none")
 	}
 	class, err := settings.ParseClass(request.GetParameters())
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, reply.Invalid("%v", err)
 	}
 	limits := request.GetCapacityRange()
 	bytes, err := settings.Bytes(limits.GetRequiredBytes(), limits.GetLimitBytes())
@@ -139,15 +97,15 @@ func (c *Controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 	}
 	volume, err := c.record(ctx, wanted)
 	if err != nil {
-		return nil, classify(wanted.BackingClaim, err)
+		return nil, reply.Classify(wanted.BackingClaim, err)
 	}
 	claim, err := c.claim(ctx, volume, selected(request.GetAccessibilityRequirements()))
 	if err != nil {
-		return nil, classify(volume.Name, err)
+		return nil, reply.Classify(volume.Name, err)
 	}
 	topology, err := c.topology(ctx, claim)
 	if err != nil {
-		return nil, classify(volume.Name, err)
+		return nil, reply.Classify(volume.Name, err)
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
 		VolumeId: volume.Name, CapacityBytes: volume.Spec.CapacityBytes, AccessibleTopology: topology,
@@ -245,7 +203,7 @@ func (c *Controller) topology(ctx context.Context, claim *core.PersistentVolumeC
 // DeleteVolume deletes a volume that no node holds. Its record stays until the flash on its node is removed.
 func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	id := request.GetVolumeId()
-	if err := identify(id); err != nil {
+	if err := reply.Identify(id); err != nil {
 		if status.Code(err) == codes.NotFound {
 			return new(csi.DeleteVolumeResponse), nil
 		}
@@ -258,7 +216,7 @@ func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolume
 		return new(csi.DeleteVolumeResponse), nil
 	}
 	if err != nil {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	if volume.Status.Holder != "" {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s: node %s holds it; accepted: a volume that was unstaged", id,
@@ -266,11 +224,11 @@ func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolume
 	}
 	// The record first: from here on no node is granted the volume.
 	if err := c.Store.Delete(ctx, id); err != nil {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	err = c.Kubernetes.CoreV1().PersistentVolumeClaims(c.Namespace).Delete(ctx, volume.Spec.BackingClaim, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	return new(csi.DeleteVolumeResponse), nil
 }
@@ -278,13 +236,13 @@ func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolume
 // ValidateVolumeCapabilities states whether a volume can be used as a request wants to.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if request.GetVolumeId() == "" || len(request.GetVolumeCapabilities()) == 0 {
-		return nil, invalid("volume id or volume capabilities: missing; accepted: both")
+		return nil, reply.Invalid("volume id or volume capabilities: missing; accepted: both")
 	}
-	if err := identify(request.GetVolumeId()); err != nil {
+	if err := reply.Identify(request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if _, err := c.Store.Volume(ctx, request.GetVolumeId()); err != nil {
-		return nil, classify(request.GetVolumeId(), err)
+		return nil, reply.Classify(request.GetVolumeId(), err)
 	}
 	if err := settings.ParseCapabilities(request.GetVolumeCapabilities()); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil

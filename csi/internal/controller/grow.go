@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"larder.dev/csi/internal/reply"
 	"larder.dev/csi/internal/settings"
 	"larder.dev/csi/internal/store"
 )
@@ -26,16 +27,16 @@ import (
 func (c *Controller) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	id, limits := request.GetVolumeId(), request.GetCapacityRange()
 	if id == "" || limits == nil {
-		return nil, invalid("volume id or capacity range: missing; accepted: both")
+		return nil, reply.Invalid("volume id or capacity range: missing; accepted: both")
 	}
-	if err := identify(id); err != nil {
+	if err := reply.Identify(id); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)
 	defer cancel()
 	volume, err := c.Store.Volume(ctx, id)
 	if err != nil {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	bytes, err := settings.Bytes(limits.GetRequiredBytes(), limits.GetLimitBytes())
 	if err != nil {
@@ -51,11 +52,11 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, request *csi.Co
 			id, volume.Status.Holder)
 	}
 	if err := c.extend(ctx, volume, bytes); err != nil {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	volume.Spec.CapacityBytes = bytes
 	if _, err := c.Store.Update(ctx, volume); err != nil {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	response.CapacityBytes = bytes
 	return response, nil
@@ -114,12 +115,12 @@ func (c *Controller) GetCapacity(ctx context.Context, request *csi.GetCapacityRe
 	if len(request.GetParameters()) != 0 {
 		var err error
 		if class, err = settings.ParseClass(request.GetParameters()); err != nil {
-			return nil, invalid("%v", err)
+			return nil, reply.Invalid("%v", err)
 		}
 	}
 	nodes, err := c.Store.Nodes(ctx)
 	if err != nil {
-		return nil, classify("of no name", err)
+		return nil, reply.Classify("of no name", err)
 	}
 	wanted, restricted := request.GetAccessibleTopology().GetSegments()[store.TopologyKey]
 	var free int64

@@ -17,19 +17,32 @@ import (
 	"google.golang.org/grpc/status"
 
 	"larder.dev/csi/internal/control"
+	"larder.dev/csi/internal/reply"
 )
 
 // NodeGetVolumeStats measures the file system or the device at a path.
 func (n *Node) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	id, path := request.GetVolumeId(), request.GetVolumePath()
-	if id == "" || path == "" {
-		return nil, invalid("volume id or volume path: missing; accepted: both")
-	}
-	if err := identify(id); err != nil {
+	path, response := request.GetVolumePath(), new(csi.NodeGetVolumeStatsResponse)
+	err := n.at(ctx, request.GetVolumeId(), path, func(kept *local) error {
+		usage, err := n.usage(path, kept)
+		response.Usage = usage
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	response := new(csi.NodeGetVolumeStatsResponse)
-	err := n.run(ctx, id, func(context.Context) error {
+	return response, nil
+}
+
+// at runs an operation on a volume that is mounted at a path.
+func (n *Node) at(ctx context.Context, id, path string, operation func(*local) error) error {
+	if id == "" || path == "" {
+		return reply.Invalid("volume id or volume path: missing; accepted: both")
+	}
+	if err := reply.Identify(id); err != nil {
+		return err
+	}
+	return n.run(ctx, id, func(context.Context) error {
 		kept, err := n.load(id)
 		if err != nil {
 			return err
@@ -38,13 +51,8 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolum
 		if err != nil || kept == nil || !mounted {
 			return status.Errorf(codes.NotFound, "volume %s: is not at %.128q on this node", id, path)
 		}
-		response.Usage, err = n.usage(path, kept)
-		return err
+		return operation(kept)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return response, nil
 }
 
 func (n *Node) usage(path string, kept *local) ([]*csi.VolumeUsage, error) {
@@ -80,12 +88,12 @@ func (n *Node) usage(path string, kept *local) ([]*csi.VolumeUsage, error) {
 // NodeGetVolumeHealth reports the alarms of the server. It does not take the volume's lock: a volume that hangs is asked too.
 func (n *Node) NodeGetVolumeHealth(ctx context.Context, request *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	id := request.GetVolumeId()
-	if err := identify(id); err != nil {
+	if err := reply.Identify(id); err != nil {
 		return nil, err
 	}
 	kept, err := n.load(id)
 	if err != nil {
-		return nil, classify(id, err)
+		return nil, reply.Classify(id, err)
 	}
 	if kept == nil {
 		return nil, status.Errorf(codes.NotFound, "volume %s: is not on this node", id)
@@ -142,23 +150,8 @@ func alarm(got control.Status) *csi.VolumeHealth_VolumeHealthEntry {
 
 // NodeExpandVolume extends the file system to its device, which has the new size once the volume was staged again.
 func (n *Node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	id, path := request.GetVolumeId(), request.GetVolumePath()
-	if id == "" || path == "" {
-		return nil, invalid("volume id or volume path: missing; accepted: both")
-	}
-	if err := identify(id); err != nil {
-		return nil, err
-	}
-	response := new(csi.NodeExpandVolumeResponse)
-	err := n.run(ctx, id, func(context.Context) error {
-		kept, err := n.load(id)
-		if err != nil {
-			return err
-		}
-		mounted, err := n.isMounted(path)
-		if err != nil || kept == nil || !mounted {
-			return status.Errorf(codes.NotFound, "volume %s: is not at %.128q on this node", id, path)
-		}
+	path, response := request.GetVolumePath(), new(csi.NodeExpandVolumeResponse)
+	err := n.at(ctx, request.GetVolumeId(), path, func(kept *local) error {
 		source := kept.Place.Path()
 		bytes, err := n.Devices.Bytes(source)
 		if err != nil {
@@ -166,7 +159,8 @@ func (n *Node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolu
 		}
 		if required := request.GetCapacityRange().GetRequiredBytes(); bytes < required {
 			return status.Errorf(codes.FailedPrecondition,
-				"volume %s: %s has %d bytes, %d are required; a served volume keeps its size until it is staged again", id, source, bytes, required)
+				"volume %s: %s has %d bytes, %d are required; a served volume keeps its size until it is staged again",
+				request.GetVolumeId(), source, bytes, required)
 		}
 		response.CapacityBytes = bytes
 		info, err := os.Stat(path)

@@ -17,7 +17,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,16 +24,14 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
 	"larder.dev/csi/internal/control"
 	"larder.dev/csi/internal/device"
-	"larder.dev/csi/internal/fence"
 	"larder.dev/csi/internal/flash"
+	"larder.dev/csi/internal/reply"
 	"larder.dev/csi/internal/safepath"
-	"larder.dev/csi/internal/settings"
 	"larder.dev/csi/internal/store"
 )
 
@@ -111,9 +108,9 @@ func (n *Node) run(ctx context.Context, id string, operation func(context.Contex
 	}()
 	select {
 	case err := <-done:
-		return classify(id, err)
+		return reply.Classify(id, err)
 	case <-ctx.Done():
-		return classify(id, ctx.Err())
+		return reply.Classify(id, ctx.Err())
 	}
 }
 
@@ -126,51 +123,6 @@ func guarded(ctx context.Context, id string, operation func(context.Context) err
 		}
 	}()
 	return operation(ctx)
-}
-
-// classify gives an error the code that makes the kubelet act as it must.
-func classify(id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, coded := status.FromError(err); coded {
-		return err
-	}
-	var refusal *fence.Refusal
-	code := codes.Internal
-	switch {
-	case errors.As(err, &refusal):
-		code = codes.FailedPrecondition
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	case apierrors.IsNotFound(err):
-		code = codes.NotFound
-	case apierrors.IsConflict(err):
-		code = codes.Aborted
-	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
-		apierrors.IsServiceUnavailable(err):
-		code = codes.Unavailable
-	}
-	return status.Errorf(code, "volume %s: %v", id, err)
-}
-
-func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
-}
-
-// identify checks the id of a request. An id that this driver does not make is that of no volume.
-func identify(id string) error {
-	switch {
-	case id == "":
-		return invalid("volume id: missing; accepted: the id of a volume")
-	case len(id) > settings.MostName:
-		return invalid("volume id: got %d bytes, accepted: at most %d", len(id), settings.MostName)
-	case !settings.IsVolumeID(id):
-		return status.Errorf(codes.NotFound, "volume %q: does not exist", id)
-	}
-	return nil
 }
 
 // NodeGetInfo states the name of the node, which is also its topology.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"larder.dev/csi/internal/reply"
 	"larder.dev/csi/internal/settings"
 )
 
@@ -21,22 +22,22 @@ import (
 func (n *Node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, target, staging := request.GetVolumeId(), request.GetTargetPath(), request.GetStagingTargetPath()
 	if id == "" || target == "" || request.GetVolumeCapability() == nil {
-		return nil, invalid("volume id, target path or volume capability: missing; accepted: all three")
+		return nil, reply.Invalid("volume id, target path or volume capability: missing; accepted: all three")
 	}
 	if staging == "" {
 		return nil, status.Error(codes.FailedPrecondition, "staging target path: missing; accepted: the path of NodeStageVolume")
 	}
 	mode, err := settings.ParseCapability(request.GetVolumeCapability())
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, reply.Invalid("%v", err)
 	}
 	if err := n.Kubelet.Check(target); err != nil {
-		return nil, invalid("target path: %v", err)
+		return nil, reply.Invalid("target path: %v", err)
 	}
 	if err := n.Kubelet.Check(staging); err != nil {
-		return nil, invalid("staging target path: %v", err)
+		return nil, reply.Invalid("staging target path: %v", err)
 	}
-	if err := identify(id); err != nil {
+	if err := reply.Identify(id); err != nil {
 		return nil, err
 	}
 	mode.ReadOnly = mode.ReadOnly || request.GetReadonly()
@@ -115,13 +116,7 @@ func (n *Node) agrees(id string, kept *local, target string, mode settings.Mode)
 // NodeUnpublishVolume removes a volume from the path of a pod.
 func (n *Node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	id, target := request.GetVolumeId(), request.GetTargetPath()
-	if id == "" || target == "" {
-		return nil, invalid("volume id or target path: missing; accepted: both")
-	}
-	if err := n.Kubelet.Check(target); err != nil {
-		return nil, invalid("target path: %v", err)
-	}
-	if err := identify(id); err != nil {
+	if err := n.leaves(id, "target path", target); err != nil {
 		return nil, err
 	}
 	err := n.run(ctx, id, func(context.Context) error { return n.unpublish(id, target) })

@@ -22,6 +22,7 @@ import (
 	"larder.dev/csi/internal/control"
 	"larder.dev/csi/internal/device"
 	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/reply"
 	"larder.dev/csi/internal/settings"
 	"larder.dev/csi/internal/store"
 )
@@ -36,16 +37,16 @@ const (
 func (n *Node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, staging := request.GetVolumeId(), request.GetStagingTargetPath()
 	if id == "" || staging == "" || request.GetVolumeCapability() == nil {
-		return nil, invalid("volume id, staging target path or volume capability: missing; accepted: all three")
+		return nil, reply.Invalid("volume id, staging target path or volume capability: missing; accepted: all three")
 	}
 	mode, err := settings.ParseCapability(request.GetVolumeCapability())
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, reply.Invalid("%v", err)
 	}
 	if err := n.Kubelet.Check(staging); err != nil {
-		return nil, invalid("staging target path: %v", err)
+		return nil, reply.Invalid("staging target path: %v", err)
 	}
-	if err := identify(id); err != nil {
+	if err := reply.Identify(id); err != nil {
 		return nil, err
 	}
 	err = n.run(ctx, id, func(ctx context.Context) error { return n.stage(ctx, id, staging, mode) })

@@ -21,18 +21,13 @@ import (
 
 	"larder.dev/csi/internal/control"
 	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/reply"
 )
 
 // NodeUnstageVolume unmounts the volume, flushes it, ends its device and gives the volume back.
 func (n *Node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, staging := request.GetVolumeId(), request.GetStagingTargetPath()
-	if id == "" || staging == "" {
-		return nil, invalid("volume id or staging target path: missing; accepted: both")
-	}
-	if err := n.Kubelet.Check(staging); err != nil {
-		return nil, invalid("staging target path: %v", err)
-	}
-	if err := identify(id); err != nil {
+	if err := n.leaves(id, "staging target path", staging); err != nil {
 		return nil, err
 	}
 	err := n.run(ctx, id, func(ctx context.Context) error { return n.unstage(ctx, id, staging) })
@@ -40,6 +35,17 @@ func (n *Node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVo
 		return nil, err
 	}
 	return new(csi.NodeUnstageVolumeResponse), nil
+}
+
+// leaves checks the id of a volume and the path that it is removed from.
+func (n *Node) leaves(id, name, path string) error {
+	if id == "" || path == "" {
+		return reply.Invalid("volume id or %s: missing; accepted: both", name)
+	}
+	if err := n.Kubelet.Check(path); err != nil {
+		return reply.Invalid("%s: %v", name, err)
+	}
+	return reply.Identify(id)
 }
 
 func (n *Node) unstage(ctx context.Context, id, staging string) error {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use larder_core::exec::Nanos;
-use larder_io::{format_size, rough_size};
+use larder_io::{format_size, format_span, rough_size};
 use larder_lab::load::desktop::{DAYS, USERS};
 use larder_lab::load::holland::HollandSpec;
 use larder_lab::load::trace::desktop::DesktopTrace;
@@ -23,7 +23,7 @@ use larder_trace::{DEVICE_BYTES, Format, Record};
 
 use crate::out;
 use crate::trace::output::Output;
-use crate::units::{format_span, ratio, size, span};
+use crate::units::{ratio, size, span};
 
 /// Requests where nothing else bounds a trace.
 const REQUESTS: u64 = 1_000_000;

@@ -10,7 +10,7 @@ use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
 use larder_volume::budget::{Budget, LEAST_BYTES};
-use larder_volume::{Change, ClientLimits, DailyWrites, LEAST_LAG, MOST_RECORDER_BYTES};
+use larder_volume::{Change, ClientLimits, DailyWrites};
 
 use crate::setting::BadSetting;
 use crate::units::{daily_writes, on_or_off, ratio, size, span};
@@ -131,27 +131,10 @@ fn time_of_day_at_zero() -> Nanos {
 impl LimitArgs {
     /// The limits that the user set.
     pub fn limits(&self) -> Result<Limits> {
-        if !Limits::is_population_io(self.populate_io) {
-            let why = "accepted a multiple of 4KiB up to 1MiB";
-            bail!(BadSetting::of("populate_io", format_size(self.populate_io), why));
-        }
+        self.change().check().map_err(BadSetting::from)?;
         if self.ram > 0 && self.ram < LEAST_RAM {
             let why = format!("accepted 0, or at least {}", format_size(LEAST_RAM));
             bail!(BadSetting::of("ram", format_size(self.ram), why));
-        }
-        if self.recorder > MOST_RECORDER_BYTES {
-            let why = format!("accepted up to {}", format_size(MOST_RECORDER_BYTES));
-            bail!(BadSetting::of("recorder", format_size(self.recorder), why));
-        }
-        if self.flash_timeout == 0 || self.flash_dead_after < self.flash_timeout {
-            let why = "accepted above 0 and at most --flash-dead-after";
-            bail!(BadSetting::new("flash_timeout", why));
-        }
-        if self.ordered_lag < LEAST_LAG {
-            bail!(BadSetting::new("ordered_lag", "accepted at least 100ms"));
-        }
-        if self.flash_errors_per_minute == 0 {
-            bail!(BadSetting::of("flash_errors_per_minute", 0, "accepted at least 1"));
         }
         Ok(Limits {
             write_through_bytes: self.write_buffer,

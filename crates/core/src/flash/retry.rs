@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Repeats failed operations on a device that may hold dirty data, since no other device has it.
 //!
-//! A device that may be dirty has `flash_dead_after` for them, copies what the owner sets ([`Flash::patient`]), by default one attempt. The time counts the waits between
+//! If the device may be dirty, retries last for `flash_dead_after`. If it holds copies, the owner sets how long ([`Flash::patient`]);
+//! by default an operation has one attempt. The time counts the waits between
 //! attempts, not the attempts. Each wait is twice as long as the one before, up to an eighth of the whole time and half a
 //! second. That a device that may be dirty fails several times in a row is reported, and that it works again.
 

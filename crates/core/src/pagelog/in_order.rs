@@ -29,16 +29,22 @@ fn crash(rig: &Rig) {
     devices.origin.unflushed.clear();
 }
 
-/// Clean pages leave the mark where their batch begins; a dirty one behind them has the epoch of that batch, and waits.
-#[test]
-fn a_change_in_a_batch_of_clean_pages_waits_for_other_logs() {
-    let rig = Rig::new(LogPolicy::Ordered, false, 1);
+/// A log beside another one, the seat of which has a change that is not replayed, in an epoch that has ended.
+fn beside_another(rig: &Rig) -> (Log, Seat, Seat) {
     let epochs = Epochs::of(2);
     let [other, seat] = [0, 1].map(|log| Seat::new(&epochs, log));
     let (log, _) = rig.open_at(&seat).expect("opens");
     other.resume(None, 0);
     other.entered(other.current());
     seat.end();
+    (log, other, seat)
+}
+
+/// Clean pages leave the mark where their batch begins; a dirty one behind them has the epoch of that batch, and waits.
+#[test]
+fn a_change_in_a_batch_of_clean_pages_waits_for_other_logs() {
+    let rig = Rig::new(LogPolicy::Ordered, false, 1);
+    let (log, other, seat) = beside_another(&rig);
     (0..3).for_each(|page| put(&log, page, false));
     replay(&log);
     put(&log, 9, true);
@@ -71,13 +77,8 @@ fn a_log_of_another_policy_is_one_epoch() {
     now(log.flush()).expect("is written");
     crash(&rig);
     rig.settings.policy = LogPolicy::Ordered;
-    let epochs = Epochs::of(2);
-    let [other, seat] = [0, 1].map(|log| Seat::new(&epochs, log));
-    let (log, _) = rig.open_at(&seat).expect("opens");
     // The first epoch of the new life is in the other log.
-    other.resume(None, 0);
-    other.entered(other.current());
-    seat.end();
+    let (log, other, seat) = beside_another(&rig);
     put(&log, 40, true);
     seat.end();
     replay(&log);
