@@ -6,6 +6,8 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 # The book, and the program that makes it, which scripts/deps installs.
 BOOK := $(or $(CARGO_TARGET_DIR),target)/book
 MDBOOK := $(or $(CARGO_TARGET_DIR),target)/tools/bin/mdbook
+# The crates whose tests catch mutants; always together, so that what they depend on is compiled once.
+WITH_MUTANTS := -p larder-core -p larder-sim -p larder-front -p larder-shared -p larder-pg --features mutants
 # The packages, and the container image.
 PACKAGES := $(or $(CARGO_TARGET_DIR),target)/packages
 # What is installed; `make build` makes it.
@@ -157,11 +159,8 @@ test: deps-build deps-test lint docs
 	scripts/commands $(or $(CARGO_TARGET_DIR),target)/debug/larder --check
 	scripts/readme $(or $(CARGO_TARGET_DIR),target)/debug/larder
 	scripts/pages $(or $(CARGO_TARGET_DIR),target)/debug/larder $(BOOK)
-	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
-	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
-	$(CARGO) test --locked -p larder-front --features mutants --lib guest
-	$(CARGO) test --locked -p larder-shared --features mutants --test mutants --test flush_beside
-	$(CARGO) test --locked -p larder-pg --features mutants --lib mutant
+	$(CARGO) test --locked $(WITH_MUTANTS) --test mutants --test flush_beside
+	$(CARGO) test --locked $(WITH_MUTANTS) --lib -- pagelog guest mutant
 	$(MAKE) test-postgres
 
 # A short form: kills under the TPC-C mix, and the cases in which an old cache must be noticed. The long ones are
@@ -176,8 +175,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p larder --no-default-features -- -D warnings
-	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
-	$(CARGO) clippy --locked -p larder-front -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
+	$(CARGO) clippy --locked $(WITH_MUTANTS) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(CARGO) deny --log-level error check licenses bans sources
