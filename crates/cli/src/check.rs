@@ -57,7 +57,9 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     }
     let damaged = |data: &DataReport| data.wrong.damaged_pages > data.wrong.lost_pages;
     if report.damaged || data.as_ref().is_some_and(damaged) {
-        bail!(Coded { code: 1, message: format!("{}: is damaged", report.flash) });
+        let repairs = ": larder check --repair writes the other copy of its label again";
+        let what = if report.labels == 1 { repairs } else { "" };
+        bail!(Coded { code: 1, message: format!("{}: is damaged{what}", report.flash) });
     }
     Ok(())
 }

@@ -125,8 +125,9 @@ fn lines(value: &Value) -> String {
         Value::Null => format!("{key:20} -"),
         Value::String(text) => format!("{key:20} {text}"),
         Value::Number(n) if key.ends_with("_bytes") => {
-            let size = n.as_u64().map(rough_size).unwrap_or_default();
-            format!("{key:20} {n} ({size})")
+            let sign = if n.as_i64().is_some_and(|n| n < 0) { "-" } else { "" };
+            let bytes = n.as_u64().or_else(|| n.as_i64().map(i64::unsigned_abs));
+            format!("{key:20} {n} ({sign}{})", rough_size(bytes.unwrap_or(0)))
         }
         other => format!("{key:20} {other}"),
     };

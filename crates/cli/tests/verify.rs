@@ -90,10 +90,19 @@ fn dirty_pages_that_rot_are_errors_and_never_wrong_bytes() {
         }
     }
     assert!(place.stat("damaged_pages") > 1000 && errors > 0, "{right} right, {errors} errors");
+    let alarm = || place.status()["alarm"].as_str().unwrap_or_default().to_owned();
+    eventually("an alarm", || alarm().contains("dirty data on flash is damaged, noticed first at"));
+    let flushed = place.ask(&["flush"]);
+    let why = "copying its dirty data, part of which is damaged (larder scrub lists it), failed";
+    assert!(flushed.code == 3 && flushed.err.contains(&format!("flash: {why}")), "{flushed:?}");
     for page in (0..BYTES).step_by(PAGE as usize) {
         client.write_at(page, &new[page as usize..][..PAGE as usize], false).unwrap();
     }
     assert!(place.read_all(BYTES) == new, "what is written again is whole");
+    assert!(!alarm().is_empty());
+    place.ask(&["scrub", "--all"]);
+    place.ask(&["scrub", "--all"]).ok();
+    assert_eq!(alarm(), "");
     server.stop();
 }
 

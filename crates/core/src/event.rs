@@ -81,6 +81,11 @@ pub enum Event {
         /// The first byte of the first such page, on the volume or in the space of several.
         at: u64,
     },
+    /// A page that only flash has does not match its checksum.
+    DirtyDamaged {
+        /// Its first byte, on the volume or in the space of several.
+        at: u64,
+    },
     /// The flash device that returned errors works again.
     FlashWorks {
         /// The device.
@@ -88,6 +93,8 @@ pub enum Event {
     },
     /// The origin fails writes of dirty data, which are retried; without an error: it accepts them again.
     OriginRefuses {
+        /// The volume.
+        volume: u32,
         /// The error.
         errno: Option<Errno>,
     },

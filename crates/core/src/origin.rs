@@ -25,7 +25,7 @@ use larder_policy::balance::{Load, Meter};
 use crate::buf::Buf;
 use crate::config::Limits;
 use crate::event::{Event, Events};
-use crate::exec::{DevId, Ended, Exec, IoKind, Nanos, Signal, WaitList};
+use crate::exec::{DevId, Ended, Exec, IoKind, Nanos, SECOND, Signal, WaitList};
 use crate::flash::InFlight;
 use crate::merge::{Merger, Op, merges};
 use crate::mutant;
@@ -35,6 +35,9 @@ pub(crate) use crate::population::pace::Use;
 use crate::request::Errno;
 use crate::stats::Stats;
 use crate::unflushed::Unflushed;
+
+/// How long an origin that refused dirty data counts as refusing it: others of its writes may succeed meanwhile.
+const REFUSAL: Nanos = 2 * SECOND;
 
 /// The origin of a volume, for one shard.
 pub(crate) struct Origin {
@@ -62,6 +65,8 @@ pub(crate) struct Origin {
     relayed: Signal,
     relayed_result: Cell<Result<(), Errno>>,
     failed: Cell<Option<Errno>>,
+    /// When an event reported that it refuses dirty data, and when it did so last; none if it accepts them.
+    refused: Cell<Option<(Nanos, Nanos)>>,
     /// It may have lost acknowledged writes.
     distrusted: Cell<bool>,
     /// Client reads.
@@ -95,6 +100,7 @@ impl Origin {
             relayed: Signal::default(),
             relayed_result: Cell::new(Ok(())),
             failed: Cell::new(None),
+            refused: Cell::new(None),
             distrusted: Cell::new(false),
             meter: RefCell::default(),
         }
@@ -159,6 +165,30 @@ impl Origin {
         buf: Option<Buf>,
     ) -> (Result<(), Errno>, Option<Buf>) {
         self.io(why, IoKind::Write { fua }, (offset, len), buf).await
+    }
+
+    /// Writes dirty data of flash. Events report that the origin refuses it, at most one in [`REFUSAL`], and that it has refused
+    /// none for so long.
+    pub(crate) async fn write_back(
+        &self,
+        range: (u64, u64),
+        buf: Option<Buf>,
+    ) -> Result<(), Errno> {
+        let (result, _) = self.write(Use::WriteBack, range, false, buf).await;
+        let (now, before) = (self.exec.now(), self.refused.get());
+        let recent = |at: &Nanos| now - at < REFUSAL;
+        let reported = before.map(|(reported, _)| reported).filter(recent);
+        let refuses = before.is_some_and(|(_, last)| recent(&last));
+        if result.is_err() {
+            self.refused.set(Some((reported.unwrap_or(now), now)));
+        } else if !refuses {
+            self.refused.set(None);
+        }
+        let changed = before.is_some() != self.refused.get().is_some();
+        if changed || result.is_err() && reported.is_none() {
+            self.events.emit(Event::OriginRefuses { volume: self.volume, errno: result.err() });
+        }
+        result
     }
 
     /// Writes, trims or zeroes a range, as a client asked for it.

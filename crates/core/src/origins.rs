@@ -90,6 +90,15 @@ impl Origins {
         self.at(range.0).write(why, range, fua, buf)
     }
 
+    /// Writes dirty data of flash, see [`Origin::write_back`].
+    pub(crate) fn write_back(
+        &self,
+        range: (u64, u64),
+        buf: Option<Buf>,
+    ) -> impl Future<Output = Result<(), Errno>> {
+        self.at(range.0).write_back(range, buf)
+    }
+
     /// Writes, trims or zeroes a range, see [`Origin::change`].
     #[inline]
     pub(crate) fn change(

@@ -25,7 +25,7 @@ use larder_io::{Device, rough_size};
 use super::cache::Cache;
 use super::error::VolumeError;
 use super::fits::check_memory;
-use super::flash::{FlashDevice, label_of, refused, size_of};
+use super::flash::{FlashDevice, label_of, lost_labels, refused, size_of};
 use super::lock::lock;
 use super::part::Part;
 use super::raw_io::Raw;
@@ -42,11 +42,13 @@ struct Opened {
     kept: Kept,
     /// The volumes of which its content may not be used.
     stale: Vec<u32>,
+    /// Whether its content is used.
+    warm: bool,
 }
 
 impl Opened {
     fn cold(flash: &FlashDevice, volume: u64, kept: Kept) -> Self {
-        Self { plan: flash.plan, volume, kept, stale: Vec::new() }
+        Self { plan: flash.plan, volume, kept, stale: Vec::new(), warm: false }
     }
 }
 
@@ -83,7 +85,7 @@ impl Cache {
         }
         // The label names the volumes that share the flash.
         let flash = FlashDevice { plan: flash.plan.shared(self.config.digest()), ..flash };
-        let Opened { plan, volume, kept, stale } = self.open_flash(&flash)?;
+        let Opened { plan, volume, kept, stale, warm } = self.open_flash(&flash)?;
         let flash = FlashDevice { plan, ..flash };
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
         let name = flash.device.name().to_owned();
@@ -103,7 +105,8 @@ impl Cache {
             }
         }
         self.adjust_workers()?;
-        let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
+        // Pinned ranges may be on a new flash already.
+        let warm = if warm && self.stats()?.units_used > 0 { ", warm" } else { "" };
         let what = match plan {
             Plan::Units(_) => "units",
             Plan::Logs(_) => "pages",
@@ -265,13 +268,20 @@ impl Cache {
                 say_vouched(name, vouched);
                 say_grown(name, grew_from);
                 say_losses(name, &kept);
+                if let Found::Label(label) = &found
+                    && lost_labels(&flash.device, label).is_ok_and(|lost| !lost.is_empty())
+                {
+                    tracing::warn!(
+                        "flash {name}: one copy of its label is damaged; larder check --repair writes it again while no server uses the flash"
+                    );
+                }
                 for (number, why) in &stale {
                     let of = &self.parts[*number as usize].name;
                     tracing::warn!("flash {name} starts cold for the volume '{of}': {why}");
                 }
                 let stale: Vec<u32> = stale.into_iter().map(|(number, _)| number).collect();
                 self.note_attached(volume, &kept, &stale)?;
-                Ok(Opened { plan, volume, kept, stale })
+                Ok(Opened { plan, volume, kept, stale, warm: true })
             }
             Decision::Cold { why, loses_dirty } => {
                 if loses_dirty {

@@ -451,21 +451,25 @@ fn watch(cache: &std::sync::Weak<Cache>, reports: &Receiver<Report>) {
                 }
             }
             Event::FlashDamaged { at } => cache.flash_damaged(at),
+            Event::DirtyDamaged { at } => cache.dirty_damaged(at),
             Event::FlashWorks { .. } => {
                 if lock(&cache.state).flash_errors.remove(&worker).is_some() {
                     tracing::info!("flash works again");
                 }
             }
-            Event::OriginRefuses { errno: Some(errno) } => {
-                if lock(&cache.state).origin_refuses.insert(worker, errno).is_none() {
-                    let why = format!("the origin refuses dirty data from flash ({errno})");
+            Event::OriginRefuses { volume, errno: Some(errno) } => {
+                let key = (volume, worker);
+                if lock(&cache.state).origin_refuses.insert(key, errno).is_none() {
+                    let of = cache.config.of_volume(volume);
+                    let why = format!("{of}the origin refuses dirty data from flash ({errno})");
                     tracing::error!("{why}; it is tried again, and flash keeps the data");
                     cache.keep_recent(&why);
                 }
             }
-            Event::OriginRefuses { errno: None } => {
-                if lock(&cache.state).origin_refuses.remove(&worker).is_some() {
-                    tracing::info!("the origin accepts dirty data from flash again");
+            Event::OriginRefuses { volume, errno: None } => {
+                if lock(&cache.state).origin_refuses.remove(&(volume, worker)).is_some() {
+                    let of = cache.config.of_volume(volume);
+                    tracing::info!("{of}the origin accepts dirty data from flash again");
                 }
             }
             Event::FlashSuspended { .. } => {

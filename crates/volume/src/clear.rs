@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use larder_core::exec::DevId;
+use larder_core::request::Errno;
 use larder_core::shard::Clear;
 
 use super::cache::Cache;
@@ -33,6 +34,9 @@ impl Cache {
         loop {
             let done = self.ask(move |worker| worker.shard.cleared(clear))?;
             if let Some(Err(errno)) = done.iter().flatten().find(|result| result.is_err()) {
+                if let Some(damaged) = self.damaged(clear.volume, *errno) {
+                    return Err(damaged);
+                }
                 let device = match clear.volume {
                     Some(volume) => self.parts[volume as usize].origin.name().to_owned(),
                     None => self.config.origins_in_words(),
@@ -56,6 +60,24 @@ impl Cache {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Dirty data could not be copied because it is damaged, not because the origin failed. The report of a worker may come after
+    /// its answer.
+    fn damaged(&self, volume: Option<u32>, errno: Errno) -> Option<VolumeError> {
+        if errno != Errno::EIO {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let state = lock(&self.state);
+        // The origin may fail beside.
+        if !state.origin_refuses.is_empty() {
+            return None;
+        }
+        state.dirty_damaged.keys().find(|of| volume.is_none_or(|volume| volume == **of))?;
+        let device = state.flash_name()?;
+        let doing = "copying its dirty data, part of which is damaged (larder scrub lists it),";
+        Some(VolumeError::Device { device, doing, errno })
     }
 
     /// Empties flash of the units of a volume that may be older than its origin, and permits to cache it.

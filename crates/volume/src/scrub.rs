@@ -4,6 +4,7 @@
 //! Invariant: every damaged page that was found is counted; of their places a report has the first [`MOST_PLACES`] runs.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::PAGE;
@@ -82,6 +83,25 @@ impl Cache {
             at - self.volumes.range(volume).start
         );
     }
+
+    /// A page that only flash has, that of byte `at` in the space of all volumes, is damaged: an alarm until a scrub of the
+    /// whole volume finds none, or until flash is detached.
+    pub(crate) fn dirty_damaged(self: &Arc<Self>, at: u64) {
+        let volume = self.volumes.at(at);
+        let why = format!(
+            "{}dirty data on flash is damaged, noticed first at byte {} of the volume: EIO until it is written again; larder scrub lists it",
+            self.config.of_volume(volume),
+            at - self.volumes.range(volume).start
+        );
+        let mut state = lock(&self.state);
+        let is_new =
+            state.attached.is_some() && state.dirty_damaged.insert(volume, why.clone()).is_none();
+        drop(state);
+        if is_new {
+            tracing::error!("ALARM: {why}");
+            self.keep_recent(&why);
+        }
+    }
 }
 
 impl Volume {
@@ -117,6 +137,12 @@ impl Volume {
             Ok(true)
         };
         let ranged = self.in_windows(ranges, terms, progress, act)?;
+        if let Some(lost) = scrubbed.places.iter().find(|place| place.lost) {
+            self.cache().dirty_damaged(space.start + lost.offset);
+        } else if scrubbed.lost_pages == 0 && ranged.passed_bytes >= space.end - space.start {
+            let volume = self.cache().volumes.at(space.start);
+            lock(&self.cache().state).dirty_damaged.remove(&volume);
+        }
         Ok((ranged, scrubbed))
     }
 }

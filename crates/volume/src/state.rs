@@ -46,10 +46,12 @@ pub(crate) struct State {
     refused: Option<(DevId, String)>,
     /// Workers for which the attached device fails although it stays in use, because it holds dirty data, with the error.
     pub flash_errors: BTreeMap<u32, String>,
+    /// Volumes with dirty data that does not match its checksum, and what to say of it.
+    pub dirty_damaged: BTreeMap<u32, String>,
     /// When the log got the last line about damaged pages.
     pub damage_logged: Option<Instant>,
-    /// Workers whose dirty data the origin refuses, with the error.
-    pub origin_refuses: BTreeMap<u32, Errno>,
+    /// The volumes whose dirty data their origin refuses, the workers that found it, and the error.
+    pub origin_refuses: BTreeMap<(u32, u32), Errno>,
     /// The operation in which the origin of a volume failed permanently.
     pub origin_alarms: BTreeMap<u32, String>,
     /// Volumes whose origin does not answer, each with the workers that notice.
@@ -100,6 +102,7 @@ impl State {
         self.failed = None;
         self.flash_errors.clear();
         self.origin_refuses.clear();
+        self.dirty_damaged.clear();
     }
 
     /// A worker has opened its page log, or cannot, for this reason.
@@ -172,12 +175,19 @@ impl State {
         attached.map_or(0, |a| a.waiting.max(1))
     }
 
+    /// The name of the attached device.
+    pub fn flash_name(&self) -> Option<String> {
+        self.attached.as_ref().map(|attached| attached.flash.device.name().to_owned())
+    }
+
     /// What is wrong with flash, or with dirty data that it holds.
     pub fn flash_alarm(&self) -> Option<String> {
         let refuses = self.origin_refuses.values().next();
         let refuses =
             refuses.map(|errno| format!("the origin refuses dirty data from flash ({errno})"));
-        self.alarm.clone().or_else(|| self.flash_errors.values().next().cloned()).or(refuses)
+        let first = || self.flash_errors.values().next().cloned();
+        let damaged = || self.dirty_damaged.values().next().cloned();
+        self.alarm.clone().or_else(first).or(refuses).or_else(damaged)
     }
 
     /// The state in one word.

@@ -11,7 +11,7 @@
 //! The decision writes nothing. The caller formats and labels the flash, and changes state records in the order that
 //! [`Decision`] states.
 
-use super::kept::{Kept, LogsKept, Medium, Unreadable, records_dirty_data};
+use super::kept::{Kept, LogsKept, Medium, Unreadable, is_blank, records_dirty_data};
 use super::label::{Found, Label};
 use super::plan::Plan;
 use super::room::DeviceSize;
@@ -303,7 +303,9 @@ fn may_hold_dirty(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> bool
     let own = (*label == asked.plan.label(label.volume)).then_some(*asked.plan);
     let plan = own.or_else(|| Plan::of_label(label, asked.device).ok());
     let is_dirty = || plan.is_some_and(|plan| records_dirty_data(&plan, label.volume, flash));
+    let blank = || plan.is_some_and(|plan| is_blank(&plan, label.volume, flash));
     match label.keeps.dirty {
+        true if marked.is_none() && blank() => false,
         // A record that marks the flash as clean may be an earlier copy, restored from a backup.
         true => {
             marked != Some(false)

@@ -137,6 +137,21 @@ pub(super) fn records_dirty_data(plan: &Plan, volume: u64, flash: &impl Medium) 
     }
 }
 
+/// Whether the metadata of this volume is as formatting wrote it: no start has used the flash. A stop between the label of a new
+/// formatting and the state record that names it leaves such a flash.
+pub(super) fn is_blank(plan: &Plan, volume: u64, flash: &impl Medium) -> bool {
+    let unused = match plan {
+        Plan::Units(_) => (1, 0),
+        Plan::Logs(_) => (0, 0),
+    };
+    let same = |(at, bytes): (u64, Vec<u8>)| {
+        flash.read(at, bytes.len() as u64).is_ok_and(|found| found == bytes)
+    };
+    Kept::read(plan, volume, flash)
+        .is_ok_and(|kept| kept.reached().iter().all(|reached| *reached == unused))
+        && plan.blank(volume).into_iter().all(same)
+}
+
 impl Kept {
     /// Reads the metadata of this volume.
     ///

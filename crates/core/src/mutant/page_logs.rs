@@ -128,6 +128,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant("page-log-failed-seal", "L9", "a seal whose header write failed counts as not written"),
     mutant(
+        "page-log-trims-sealed",
+        "L9",
+        "a trim of pages that the log dropped changes the origin although the seal is not removed",
+    ),
+    mutant(
         "page-log-flush-misses-trims",
         "7",
         "FLUSH does not wait for trims that run concurrently",

@@ -45,8 +45,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the origin does not have all of them afterwards.
     pub async fn bring(&self, pages: Vec<u64>) -> Result<(), Errno> {
+        self.words.set(Mark::Unwritten, 0);
         let left = self.to_origin(pages, &ReadSpan::default()).await;
-        if left.is_empty() { Ok(()) } else { Err(self.failed().unwrap_or(Errno::EIO)) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(self.failed().unwrap_or_else(|| self.unwritten()))
+        }
     }
 
     /// The origin has changed in these pages, which are held (steps 3 and 4).
@@ -167,7 +172,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Writes all dirty pages to the origin; returns those whose only copy is lost.
     pub(super) async fn drain_or_lose(&self) -> Result<Vec<u64>, Errno> {
-        let Err(errno) = self.drain_all().await else { return Ok(Vec::new()) };
+        self.words.set(Mark::Renewing, 1);
+        let drained = self.drain_all().await;
+        self.words.set(Mark::Renewing, 0);
+        let Err(errno) = drained else { return Ok(Vec::new()) };
         let _guard = self.lock();
         let lost: Vec<u64> = self.lost_pages().collect();
         if lost.len() as u64 == self.words.get(Mark::Dirty) { Ok(lost) } else { Err(errno) }

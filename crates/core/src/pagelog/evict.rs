@@ -308,6 +308,21 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
+    /// Takes the room of groups that are evicted already; returns whether there was any.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub(super) async fn room_of_evicted(&self) -> Result<bool, Errno> {
+        if self.keep_marks().await {
+            return Ok(true);
+        }
+        let get = |mark| self.words.get(mark);
+        match get(Mark::Evicted) > get(Mark::Tail) {
+            true => self.settle_tail().await.map(|()| true),
+            false => Ok(false),
+        }
+    }
+
     /// Appends a page again, if it is still valid in its slot. Returns the position that must be durable before the tail
     /// passes the slot; `None` if it was not appended.
     async fn append_again(&self, slot: u32, span: &ReadSpan) -> Option<u64> {
@@ -323,7 +338,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let _guard = self.lock();
             self.place(slot)
         };
-        let bytes = self.page_bytes(place, span).await.ok()?;
+        let bytes = self.page_bytes(place, span).await;
+        // A dirty page is read again before it counts as lost.
+        if matches!(bytes, Err(Unread::Damaged)) && !dirty && self.is_newest_in(page, slot) {
+            self.host.damaged(page, false);
+        }
+        let bytes = bytes.ok()?;
         let put = Put {
             kind: Kind::Page,
             page,

@@ -198,7 +198,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 if self.words.find(page) != Some(slot) || self.position(slot) != position {
                     continue;
                 }
-                if self.words.slot(slot) & DIRTY == 0 {
+                let dirty = self.words.slot(slot) & DIRTY != 0;
+                if errno.is_none() {
+                    self.host.damaged(page, dirty);
+                }
+                if !dirty {
                     self.drop_unreadable(slot);
                     return Ok(Got::Miss);
                 }

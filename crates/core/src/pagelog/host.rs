@@ -172,10 +172,17 @@ pub trait Host {
     fn stops_waiting(&self, _since: &mut u64) -> Option<Errno> {
         None
     }
+    /// Whether changes go past the log at this moment: until each ends, the log still has the version before it.
+    fn passes(&self) -> bool {
+        false
+    }
     /// Whether this is the error of an operation that was abandoned. It may still be carried out, and no device has failed.
     fn is_abandoned(&self, _: Errno) -> bool {
         false
     }
+    /// A version of this page was read from flash under load, and is not as it was written.
+    /// `dirty`: only flash had the page.
+    fn damaged(&self, _page: u64, _dirty: bool) {}
     /// Whether this process makes room before it is needed; else only when there is none.
     fn keeps_ahead(&self) -> bool {
         true

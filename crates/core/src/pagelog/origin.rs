@@ -34,7 +34,8 @@ struct Newest {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Writes the newest versions of these pages to the origin, from the span if it has them. Returns the pages that failed.
+    /// Writes the newest versions of these pages to the origin, from the span if it has them. Returns the pages that failed;
+    /// [`Mark::Unwritten`] has the error of one.
     pub(super) async fn to_origin(&self, mut pages: Vec<u64>, span: &ReadSpan) -> Vec<u64> {
         if let Some(left) = self.host.spread(&pages) {
             return left;
@@ -58,7 +59,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         for &page in pages {
             match self.newest(page, span, &mut early).await {
                 Ok(newest) => found.extend(newest),
-                Err(_) => left.push(page),
+                Err(errno) => {
+                    self.note_unwritten(errno);
+                    left.push(page);
+                }
             }
         }
         while let Some(first) = found.first().map(|newest| newest.page) {
@@ -67,8 +71,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let places: Vec<_> = run.iter().map(|one| (one.page, one.slot, one.position)).collect();
             let bytes = run.into_iter().map(|one| one.bytes).collect();
             if !mutant::is_active("page-log-leave-unwritten")
-                && self.host.write_origin_run(first, bytes).await.is_err()
+                && let Err(errno) = self.host.write_origin_run(first, bytes).await
             {
+                self.note_unwritten(errno);
                 left.extend(places.iter().map(|(page, ..)| *page));
                 continue;
             }
@@ -118,7 +123,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         span: &ReadSpan,
         early: &mut Vec<Newest>,
     ) -> Result<Option<Newest>, Errno> {
-        let mut bad = BadReads::default();
+        let (mut bad, mut damaged) = (BadReads::default(), None);
         loop {
             let (slot, place) = {
                 let _guard = self.lock();
@@ -143,13 +148,41 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                             // The slot may hold another page meanwhile.
                             continue;
                         }
+                        // Once more: only a page that stays so is lost.
+                        let insists = damaged.replace(position) == Some(position);
+                        if matches!(unread, Unread::Damaged) && !insists {
+                            continue;
+                        }
+                        if matches!(unread, Unread::Damaged) && self.words.get(Mark::Renewing) != 0
+                        {
+                            self.words.lose(slot);
+                        }
                     }
-                    let Unread::Device(errno) = unread else { return Err(Errno::EIO) };
+                    let Unread::Device(errno) = unread else {
+                        self.host.damaged(page, true);
+                        return Err(Errno::EIO);
+                    };
                     if !self.reads_again(errno, &mut bad).await? {
                         return Err(errno);
                     }
                 }
             }
+        }
+    }
+
+    /// A page could not be written to the origin. An abandoned operation is no error of a device.
+    pub(super) fn note_unwritten(&self, errno: Errno) {
+        if errno != Errno::ESHUTDOWN && !self.host.is_abandoned(errno) {
+            self.words.set(Mark::Unwritten, errno.0 as u64);
+        }
+    }
+
+    /// The error of a page that could not be written to the origin.
+    pub(super) fn unwritten(&self) -> Errno {
+        match self.words.get(Mark::Unwritten) {
+            // An operation was abandoned.
+            0 => Errno::EIO,
+            errno => Errno(errno as i32),
         }
     }
 
@@ -203,18 +236,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     async fn drain_once(&self) -> Result<(), Errno> {
         // A fixed list of pages. Meanwhile a page may be appended again or replaced; then its newest version is written.
-        let (pages, until) = {
+        let (pages, lost, until) = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
             let from = get(Mark::Drained).max(get(Mark::Tail));
             let until = get(Mark::Last).max(from);
             let slots = (from..until).map(|position| self.words.slot(self.log.slot(position)));
             let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
-            (dirty.map(page_of).collect::<Vec<_>>(), until)
+            let (lost, pages): (Vec<_>, Vec<_>) =
+                dirty.partition(|word| kind_of(*word) == Kind::Lost);
+            (pages.into_iter().map(page_of).collect::<Vec<_>>(), !lost.is_empty(), until)
         };
         let result = self.bring_all(&pages).await;
         self.host.flush_origin().await?;
         result?;
+        if lost {
+            return Err(Errno::EIO);
+        }
         let _guard = self.lock();
         self.words.raise(Mark::Drained, until);
         Ok(())
@@ -259,6 +297,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Writes the newest versions of these pages to the origin, as many together as a batch has.
     pub(super) async fn bring_all(&self, pages: &[u64]) -> Result<(), Errno> {
+        self.words.set(Mark::Unwritten, 0);
         let mut result = Ok(());
         let mut rest = pages;
         while !rest.is_empty() {
@@ -274,7 +313,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 if let Some(errno) = self.host.stops_waiting(&mut 0) {
                     return Err(errno);
                 }
-                result = Err(Errno::EIO);
+                result = Err(self.unwritten());
                 // The others could not be read either, each after its retries.
                 if self.failed().is_some() {
                     break;

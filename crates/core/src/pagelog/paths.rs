@@ -202,7 +202,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 Err(NotAppended::Lack(Lack::Buffer)) => self.wait(seen, &mut since).await?,
                 // The keeper, which makes room, cannot wait for it.
                 Err(NotAppended::Lack(Lack::Room)) if put.instead_of.is_some() => {
-                    if !self.keep_marks().await {
+                    if !self.room_of_evicted().await? {
                         return Ok(None);
                     }
                 }

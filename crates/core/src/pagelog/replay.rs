@@ -71,6 +71,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if let Err(errno) = self.replay_epoch(order, epoch).await {
             let failures = {
                 let _guard = self.lock();
+                self.note_unwritten(errno);
                 self.words.add(Mark::Refusals, 1);
                 self.words.add(Mark::RefusedInRow, 1);
                 self.words.get(Mark::RefusedInRow)
@@ -170,7 +171,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     return Err(errno);
                 }
                 if self.words.get(Mark::Refusals) != refusals {
-                    return Err(Errno::EIO);
+                    return Err(self.unwritten());
                 }
             }
             self.host.changed(seen).await;
@@ -388,6 +389,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 return Ok(());
             }
         }
+        self.host.damaged(page, true);
         let recorded = self.append_instead(slot, page, None).await?;
         {
             let _guard = self.lock();

@@ -414,6 +414,36 @@ fn a_damaged_page_is_an_error_until_it_is_written() {
     assert_eq!(rig.value(&log, 5), 6);
 }
 
+/// Pages that stay because they are damaged fill the reserve of several groups in a row: the log takes the room of the groups
+/// before, and does not fail.
+#[test]
+fn damaged_pages_do_not_fail_the_log() {
+    let rig = Rig::new(LogPolicy::Full, true, 1);
+    let (log, _) = rig.open();
+    let blocks = u64::from(rig.log.blocks);
+    for page in 0..blocks / 2 {
+        now(log.put(page, &bytes_of(page), true)).unwrap();
+    }
+    now(log.flush()).unwrap();
+    let pages: Vec<u64> = (0..blocks / 2).filter(|page| page % 4 != 0).collect();
+    {
+        let mut devices = rig.devices.borrow_mut();
+        for block in devices.flash.blocks.values_mut() {
+            let value = u64::from_le_bytes(block[..8].try_into().unwrap());
+            let is_page = block[8..].iter().all(|byte| *byte == 0) && value > 0;
+            if is_page && pages.contains(&value) {
+                block[100] ^= 4;
+            }
+        }
+    }
+    for page in 0..3 * blocks {
+        now(log.put(100_000 + page % 900, &bytes_of(page), true)).unwrap();
+    }
+    assert_eq!(log.failed(), None);
+    let lost = pages.iter().filter(|page| now(log.get(**page)).err() == Some(Errno::EIO)).count();
+    assert_eq!(lost, pages.len());
+}
+
 #[test]
 fn a_repair_of_a_sound_log_changes_nothing() {
     let rig = Rig::new(LogPolicy::Full, true, 1);

@@ -89,6 +89,10 @@ pub enum Mark {
     /// Number of versions that were found lost; as many of them, in order, have a newer version that is durable.
     Losses,
     Replaced,
+    /// The latest error of a page that could not be written to the origin (0 none).
+    Unwritten,
+    /// Whether the log is about to begin again: damaged dirty pages become lost, instead of being tried again (0 or 1).
+    Renewing,
     /// Consecutive errors of the keeper.
     Stumbles,
     /// How often the replay of an epoch failed, and how often in a row.

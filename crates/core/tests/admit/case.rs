@@ -88,7 +88,17 @@ impl Case {
         }
         let flash = Flash { bytes: RefCell::new(bytes), broken: u64::MAX };
         let write = choices(kind).write;
-        let kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
+        let mut kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
+        let used = match &plan {
+            Plan::Units(_) => kept.begin(&plan, VOLUME),
+            // The second of the two headers of a log was written again; here a crash left it incomplete.
+            Plan::Logs(_) => {
+                plan.blank(VOLUME).skip(1).step_by(2).map(|(at, _)| (at, vec![1; 8])).collect()
+            }
+        };
+        for (at, bytes) in used {
+            flash.bytes.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
         let origin = OriginRecord::new(&place("/san"), ORIGIN.bytes);
         let record = StateRecord::attached(VOLUME, &kept, write, vec![origin]);
         let record = record.stopped(kept.reached(), VolumeSet::default(), &[ORIGIN.modified_ns]);
@@ -129,6 +139,22 @@ impl Case {
         });
         case.others = others.into();
         case
+    }
+
+    /// As the first formatting leaves the flash.
+    pub fn blank(&mut self) {
+        self.flash.bytes.borrow_mut().fill(0);
+        for (at, bytes) in self.plan.blank(VOLUME) {
+            self.flash.bytes.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        self.forget();
+    }
+
+    /// As a new formatting leaves the flash: the record names the one before.
+    pub fn blank_again(&mut self) {
+        let own = self.own.clone();
+        self.blank();
+        self.own = own.map(|own| StateRecord { volume: "0000000000000001".to_owned(), ..own });
     }
 
     pub fn forget(&mut self) {

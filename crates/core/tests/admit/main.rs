@@ -181,6 +181,20 @@ fn decisions_by_the_place_of_the_origin() {
     ]);
 }
 
+/// As a stop between the label of a new formatting and the state record that names it leaves it.
+#[test]
+fn a_flash_that_no_start_has_used_holds_nothing() {
+    check(&[
+        ("unused", "sce prwc face", Case::blank, "cold: there is no state file"),
+        (
+            "formatted again",
+            "sce prwc face",
+            Case::blank_again,
+            "cold: the state file names another",
+        ),
+    ]);
+}
+
 #[test]
 fn decisions_by_state_records() {
     check(&[

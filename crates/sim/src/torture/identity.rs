@@ -208,7 +208,10 @@ impl Identity {
         let (last_flash, bytes) = (&last.flash, last.origin_bytes);
         let wishes = Wishes { formats, adopted: false };
         let decision = decide(setup, (met, bytes), record.as_ref(), wishes);
-        if !matches!(decision, Decision::Refused(_)) {
+        let cold = matches!(decision, Decision::Cold { .. });
+        let refused =
+            matches!(decision, Decision::Refused(_)) || cold && other_is_dirty(met, &record);
+        if !refused {
             return (met.clone(), decision);
         }
         // The right flash, whose record may be lost.
@@ -258,6 +261,16 @@ impl Identity {
             then.volume != now.volume || then.reached.iter().zip(&now.reached).any(|(a, b)| a < b)
         })
     }
+}
+
+/// Whether the record is of another flash, which may hold dirty data: no start writes to this one, as the order of
+/// [`Decision::Cold`] ensures.
+fn other_is_dirty(flash: &Store, record: &Option<StateRecord>) -> bool {
+    let names = |record: &StateRecord| match label_of(flash) {
+        Labelled::Label(label) => record.names(label.volume),
+        _ => false,
+    };
+    record.as_ref().is_some_and(|record| record.dirty && !names(record))
 }
 
 /// Bytes of each origin; of a lone one these.

@@ -361,13 +361,13 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     fs::File::create(dir.path().join("flash")).unwrap().set_len(FLASH_BYTES).unwrap();
     let fault = Fault::new();
     let served = Served::start_with(dir.path(), cache, &fault, &Fault::new()).unwrap();
-    fault.fail(Target::Writes, Errno::EIO);
+    fault.fail(Target::Writes, Errno::ENOSPC);
     (0..9).for_each(|page| served.write(&mut model, page * 3, 0x77));
     let (done, is_done) = channel();
     served.0.call(Kind::Flush, 0, 0, Vec::new(), move |result| {
-        let _ = done.send(result.is_err());
+        let _ = done.send(result.err());
     });
-    assert!(is_done.recv_timeout(PATIENCE).unwrap());
+    assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), Some(Errno::ENOSPC));
     let alarm = served.0.status().unwrap().alarm.unwrap();
     assert!(alarm.contains("the origin refuses dirty data from flash"), "{alarm}");
     served.stop();
@@ -385,6 +385,29 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     let served = Served::start(dir.path(), cache).unwrap();
     assert!(fs::read(dir.path().join("origin")).unwrap() == model);
     assert!(served.call(Kind::Read, 0, UNITS * UNIT, Vec::new()) == model);
+}
+
+#[test]
+fn an_origin_that_refuses_dirty_units_is_an_alarm() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = vec![0x11; (UNITS * UNIT) as usize];
+    fs::write(dir.path().join("origin"), &model).unwrap();
+    fs::File::create(dir.path().join("flash")).unwrap().set_len(FLASH_BYTES).unwrap();
+    let fault = Fault::new();
+    let cache = Cache::Units("prwc");
+    let served = Served::start_with(dir.path(), cache, &fault, &Fault::new()).unwrap();
+    served.warm(0..8);
+    (0..9).for_each(|page| served.write(&mut model, page * 3, 0x77));
+    assert!(served.0.stats().unwrap().units_dirty > 0);
+    fault.fail(Target::Writes, Errno::ENOSPC);
+    assert!(served.0.cache().detach(Duration::from_secs(1), |_| {}).is_err());
+    let alarm = served.0.status().unwrap().alarm.unwrap_or_default();
+    assert!(alarm.contains("the origin refuses dirty data from flash (ENOSPC"), "{alarm}");
+    fault.heal();
+    served.0.cache().detach(PATIENCE, |_| {}).unwrap();
+    assert_eq!(served.0.status().unwrap().alarm, None);
+    served.stop();
+    assert!(fs::read(dir.path().join("origin")).unwrap() == model);
 }
 
 /// As by a file system that was full when it was copied.

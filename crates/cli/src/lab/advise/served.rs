@@ -139,7 +139,9 @@ fn verdict(served: &Served) -> String {
     let mut smaller = curve.points.iter().filter(|point| point.flash_bytes < now.flash_bytes);
     if let Some(point) = smaller.find(|point| -gain(point) <= LOSS) {
         let size = rough_size(point.flash_bytes);
-        return format!("less flash would do: {size} would lose {}{few}", points(-gain(point)));
+        // A smaller size may have a higher hit ratio, by the error of the samples.
+        let loss = points(gain(point).min(0.0).abs());
+        return format!("less flash would do: {size} would lose {loss}{few}");
     }
     match most {
         Some(point) => format!(

@@ -31,8 +31,6 @@ pub(crate) struct ShardHost {
     buffers: RefCell<Vec<u8>>,
     changes: Cell<u64>,
     waiting: WaitList,
-    /// Whether the last write of a dirty page to the origin failed.
-    refused: Cell<bool>,
     pub(super) bypass: Bypass,
     order: Option<Order>,
 }
@@ -53,7 +51,6 @@ impl ShardHost {
             buffers: RefCell::new(vec![0; BUFFERS * batch_pages * PAGE]),
             changes: Cell::new(0),
             waiting: WaitList::default(),
-            refused: Cell::new(false),
             bypass: Bypass::ignoring(ignored),
             order,
         }
@@ -98,12 +95,7 @@ impl ShardHost {
 
     async fn write_back(&self, page: u64, len: u64, buf: Buf) -> Result<(), Errno> {
         self.cx.stats.add(|c| c.write_back_bytes += len);
-        let at = (page * PAGE as u64, len);
-        let (result, _) = self.cx.origins.write(Use::WriteBack, at, false, Some(buf)).await;
-        if self.refused.replace(result.is_err()) != result.is_err() {
-            self.flash.device().emit(Event::OriginRefuses { errno: result.err() });
-        }
-        result
+        self.cx.origins.write_back((page * PAGE as u64, len), Some(buf)).await
     }
 
     /// In pieces, as a client's request: a tombstone may cover the whole volume.
@@ -206,6 +198,15 @@ impl Host for ShardHost {
         self.holds.open_trims_end().await;
     }
 
+    fn damaged(&self, page: u64, dirty: bool) {
+        self.cx.stats.add(|c| c.damaged_pages += 1);
+        let at = page * PAGE as u64;
+        self.flash.device().emit(Event::FlashDamaged { at });
+        if dirty {
+            self.flash.device().emit(Event::DirtyDamaged { at });
+        }
+    }
+
     fn ignores(&self) -> Vec<Range<u64>> {
         self.bypass.ignored()
     }
@@ -224,6 +225,10 @@ impl Host for ShardHost {
 
     fn may_continue(&self) -> bool {
         self.bypass.is_unused()
+    }
+
+    fn passes(&self) -> bool {
+        self.bypass.passing.get() > 0
     }
 
     async fn stop_bypass(&self) {

@@ -20,7 +20,6 @@ use crate::exec::{MILLISECOND, each};
 use crate::flash::InFlight;
 use crate::journal::{Journal as _, Log, LogFailed, Ticket};
 use crate::mutant;
-use crate::origin::Use;
 use crate::origins::Durable;
 use crate::pages::{Pages, REGIONS};
 use crate::population::step::populate_whole;
@@ -270,7 +269,7 @@ impl WriteBack {
             }
             read = vec![joined];
         }
-        cx.origins.write(Use::WriteBack, (run[0].offset, len), false, read.pop()).await.0?;
+        cx.origins.write_back((run[0].offset, len), read.pop()).await?;
         cx.stats.add(|c| c.write_back_bytes += len);
         Ok(())
     }

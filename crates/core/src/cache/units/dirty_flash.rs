@@ -17,6 +17,7 @@ use super::table::{SlotPin, Table};
 use super::unit_cache::{offset_of, place_of};
 use crate::buf::{Buf, PAGE};
 use crate::context::Context;
+use crate::event::Event;
 use crate::exec::{IoKind, WaitList, each};
 use crate::flash::{Flash, FlashOp, Guards, Mismatch, Role, Unreadable};
 use crate::format::FlashPlan;
@@ -76,8 +77,10 @@ impl DirtyFlash {
             }
             let watch = self.writes.watch(pin.slot(), (within, len));
             let (buf, damaged) = match self.read_once(pin, (within, len)).await {
-                Ok(buf) => (buf, false),
-                Err(Unreadable::Mismatch(Mismatch::Damage(_), buf)) => (buf, true),
+                Ok(buf) => (buf, None),
+                Err(Unreadable::Mismatch(Mismatch::Damage(pages), buf)) => {
+                    (buf, Some(pages.first().map_or(0, |page| u64::from(*page))))
+                }
                 Err(Unreadable::Mismatch(Mismatch::Raced, _)) => {
                     // A change of the pages holds them until it ends.
                     drop(self.writes.hold(pin.slot(), touched(within, len)).await);
@@ -89,12 +92,26 @@ impl DirtyFlash {
                 continue;
             }
             let wrong = self.writes.mismatches(pin.slot(), within, &buf);
-            if wrong.is_empty() {
-                return if damaged { Err(Errno::EIO) } else { Ok(buf) };
+            match damaged {
+                Some(page) if wrong.is_empty() => {
+                    let first = within / PAGE as u64 + page;
+                    self.report_damage(pin, first * PAGE as u64);
+                    return Err(Errno::EIO);
+                }
+                None if wrong.is_empty() => return Ok(buf),
+                _ => {}
             }
             for page in wrong {
                 self.verify(&(pin.slot(), page)).await?;
             }
+        }
+    }
+
+    /// Dirty data at this byte of a unit is damaged.
+    fn report_damage(&self, pin: &SlotPin, within: u64) {
+        if let Some(unit) = self.table.unit_of(pin.slot()) {
+            let at = self.cx.shape.unit_offset(unit) + within;
+            self.cx.events.emit(Event::DirtyDamaged { at });
         }
     }
 
