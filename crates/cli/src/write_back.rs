@@ -6,10 +6,9 @@ use clap::{Args, ValueEnum};
 use larder_core::config::Choices;
 use larder_core::exec::Nanos;
 use larder_core::policy::syncer::SyncOrder;
-
-use crate::setting::BadSetting;
 use larder_io::format_span;
 
+use crate::setting::BadSetting;
 use crate::units::{ratio, span};
 
 /// What never happens, where a span is accepted.

@@ -70,7 +70,7 @@ impl Cache {
         }
         std::thread::sleep(Duration::from_millis(50));
         let state = lock(&self.state);
-        // The origin may fail beside.
+        // The origin fails too: that is its own error.
         if !state.origin_refuses.is_empty() {
             return None;
         }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: every damaged page that was found is counted; of their places a report has the first [`MOST_PLACES`] runs.
 
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,19 +89,21 @@ impl Cache {
     /// whole volume finds none, or until flash is detached.
     pub(crate) fn dirty_damaged(self: &Arc<Self>, at: u64) {
         let volume = self.volumes.at(at);
+        let mut state = lock(&self.state);
+        let attached = state.attached.is_some();
+        let Entry::Vacant(first) = state.dirty_damaged.entry(volume) else { return };
+        if !attached {
+            return;
+        }
         let why = format!(
             "{}dirty data on flash is damaged, noticed first at byte {} of the volume: EIO until it is written again; larder scrub lists it",
             self.config.of_volume(volume),
             at - self.volumes.range(volume).start
         );
-        let mut state = lock(&self.state);
-        let is_new =
-            state.attached.is_some() && state.dirty_damaged.insert(volume, why.clone()).is_none();
+        first.insert(why.clone());
         drop(state);
-        if is_new {
-            tracing::error!("ALARM: {why}");
-            self.keep_recent(&why);
-        }
+        tracing::error!("ALARM: {why}");
+        self.keep_recent(&why);
     }
 }
 
