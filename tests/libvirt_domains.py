@@ -45,7 +45,7 @@ FILE = """<disk type='file' device='disk'>
       <target dev='{target}' bus='virtio'/>{boot}
     </disk>"""
 
-# On a seed of NoCloud: makes a file system on the volume at the first boot, and mounts it at each.
+# On a seed of NoCloud: makes a file system on the volume, and mounts it.
 USER_DATA = """#cloud-config
 fs_setup:
   - {device: /dev/disk/by-id/virtio-db, partition: none, filesystem: ext4, label: db, overwrite: false}

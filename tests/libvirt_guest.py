@@ -107,6 +107,7 @@ def main():
     messages = subprocess.run(["dmesg"], capture_output=True, text=True, check=False).stdout
     errors = [line for line in messages.splitlines() if "I/O error" in line or "EXT4-fs error" in line]
     tell(f"end, {len(errors)} errors in the kernel's log")
+    os.close(load.file)
     os.sync()
     subprocess.run(["mount", "-o", "remount,ro", "/"], check=False)
     subprocess.run(["busybox", "poweroff", "-f"], check=False)

@@ -16,14 +16,17 @@ LIBVIRT_DIRECTORIES = {"etc": "/etc/libvirt", "run": "/run/libvirt", "lib": "/va
                        "cache": "/var/cache/libvirt", "sockets": "/run/larder"}
 PACKAGES = "systemd-sysv,udev,dbus,linux-image-cloud-amd64,initramfs-tools,zstd,cloud-init,e2fsprogs,kmod,python3,busybox-static"
 MODULES = ["virtio_pci", "virtio_blk"]
-# With a second disk the guest runs systemd and cloud-init, otherwise only the load.
+# With the word `systemd` in the kernel's command line the guest runs systemd and cloud-init, otherwise only the load.
 INITRD = """#!/busybox sh
 /busybox mount -t devtmpfs dev /dev
 for module in /modules/*; do /busybox insmod $module; done
 until [ -b /dev/vda2 ]; do /busybox sleep 0.1; done
 /busybox mount -t ext4 /dev/vda2 /root
 /busybox mount --move /dev /root/dev
-[ ! -b /dev/vdb ] || exec /busybox switch_root /root /sbin/init
+/busybox mount -t proc proc /proc
+if /busybox grep -qw systemd /proc/cmdline; then system=yes; fi
+/busybox umount /proc
+[ ! "$system" ] || exec /busybox switch_root /root /sbin/init
 exec /busybox switch_root /root /usr/bin/python3 /usr/local/bin/libvirt_guest.py /var/lib
 """
 BOOT_MIB, ROOT_MIB = 96, 900
@@ -68,7 +71,7 @@ def make_initrd(initrd, work, root):
         path, after = line.split(":")
         needs[Path(path).name.split(".")[0]] = [path, *after.split()]
     tree = work / "initrd"
-    for folder in ("dev", "root", "modules"):
+    for folder in ("dev", "proc", "root", "modules"):
         (tree / folder).mkdir(parents=True)
     shutil.copy(root / "bin/busybox", tree / "busybox")
     (tree / "init").write_text(INITRD, encoding="ascii")
@@ -89,7 +92,7 @@ def fill_image(image, work, root):
     make_initrd(initrd, work, root)
     (work / "syslinux.cfg").write_text(
         "DEFAULT linux\nLABEL linux\nKERNEL /vmlinuz\nINITRD /initrd\n"
-        "APPEND console=ttyS0 net.ifnames=0 mitigations=off quiet systemd.show_status=0\n", encoding="ascii")
+        "APPEND console=ttyS0 mitigations=off quiet\n", encoding="ascii")
     run(["mkfs.vfat", "-C", boot, str(BOOT_MIB << 10)])
     run(["mcopy", "-i", boot, next((root / "boot").glob("vmlinuz-*")), "::vmlinuz"])
     run(["mcopy", "-i", boot, initrd, "::initrd"])
