@@ -24,12 +24,14 @@ LARDER_PG ?= $(RELEASE)/liblarder_pg.so
 PG_DIRECTORIES = lib=$$($(PG_CONFIG) --pkglibdir) && share=$$($(PG_CONFIG) --sharedir) && test -n "$$lib" -a -n "$$share" || \
 	    { echo "PG_CONFIG=$(PG_CONFIG) does not say where its server is; Debian's is" \
 	        "/usr/lib/postgresql/15/bin/pg_config" >&2; exit 2; }
+# Most tests wait for a server: twice as many run at a time as there are processors.
+THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 # How long each fuzz target runs.
 SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
 	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image \
-	deps-packages test-python deps-python test-csi
+	deps-packages test-python deps-python test-csi test-mutants
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -153,15 +155,18 @@ demo: build deps-demo
 demo-postgres: build build-postgres deps-demo-postgres
 	$(RELEASE)/larder demo --part postgres --dir $(DEMO) $(ARGS)
 
-# Lints and the book first, then all tests (torture, every mutant, faults, kill -9, interop).
+# Lints and the book first, then all tests (torture, every mutant, faults, kill -9, interop). The last two parts run beside each
+# other: the mutants compute, and the database waits.
 test: deps-build deps-test lint docs
-	$(CARGO) test --locked --workspace
+	RUST_TEST_THREADS=$(THREADS) $(CARGO) test --locked --workspace
 	scripts/commands $(or $(CARGO_TARGET_DIR),target)/debug/larder --check
 	scripts/readme $(or $(CARGO_TARGET_DIR),target)/debug/larder
 	scripts/pages $(or $(CARGO_TARGET_DIR),target)/debug/larder $(BOOK)
+	$(MAKE) --jobs=2 --output-sync=line test-mutants test-postgres
+
+test-mutants: deps-build
 	$(CARGO) test --locked $(WITH_MUTANTS) --test mutants --test flush_beside
 	$(CARGO) test --locked $(WITH_MUTANTS) --lib -- pagelog guest mutant
-	$(MAKE) test-postgres
 
 # A short form: kills under the TPC-C mix, and the cases in which an old cache must be noticed. The long ones are
 # postgres/kills/run and postgres/suites/run.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hostile peers: bytes of NBD clients, of guests, of an origin's server and of control clients, random and the same in every run:
 //! inputs of the fuzz corpus, changed, and random pieces. The checks are those of the fuzz targets, with a time limit for
-//! each input and bounded memory. `crates/cli/tests/hostile_clients.rs` sends such bytes to a live server.
+//! each input and bounded memory. `crates/cli/tests/command/hostile_clients.rs` sends such bytes to a live server.
 //!
 //! Without variables a few hundred of each; with `LARDER_HOSTILE_CLIENTS`, `LARDER_HOSTILE_ORIGINS` or
 //! `LARDER_HOSTILE_LINES` so many.

@@ -12,7 +12,7 @@ use larder_testkit::command::{PATIENCE, larder_says};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
 
-const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
+const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
 fn serve(place: &Place) -> Server {
     let more = ["--origin", "mem:8MiB", "--flash", "mem:4MiB", "--name", "a \"b\""];

@@ -17,8 +17,8 @@ use larder_testkit::load::{eventually, initial};
 use larder_testkit::place::Place;
 use larder_testkit::raw::{READ, WRITE, ZERO, connect_from, negotiate, request};
 use larder_testkit::server::Server;
-use larder_volume::budget::{Budget, LEAST_BYTES};
-use larder_volume::peer::{MOST_CONNECTIONS, RESERVED};
+use larder_volume::budget::{Budget, CONNECTIONS, LEAST_BYTES};
+use larder_volume::peer::{MOST_CONNECTIONS, reserved};
 
 const BYTES: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
@@ -112,7 +112,7 @@ fn a_client_without_a_seat_is_told_the_limit_and_others_have_reserved_seats() {
         refused.contains("64 connections of this peer are open; accepted: at most 64"),
         "{refused}"
     );
-    let others: Vec<Client> = (0..RESERVED)
+    let others: Vec<Client> = (0..reserved(MOST_CONNECTIONS))
         .map(|n| if n % 2 == 0 { rig.enter().unwrap() } else { rig.tcp_from(HONEST).unwrap() })
         .collect();
     let refused = rig.enter().err().unwrap().to_string();
@@ -124,6 +124,22 @@ fn a_client_without_a_seat_is_told_the_limit_and_others_have_reserved_seats() {
     rig.enter().err().unwrap();
     assert_eq!(lines(), before + 2, "{}", rig.server.log());
     drop((inside, others));
+    rig.end();
+}
+
+#[test]
+fn the_number_of_connections_is_a_setting() {
+    let rig = Rig::new(&["--connections", "4"]);
+    let inside: Vec<Client> = (0..4).map(|_| rig.tcp_from(HOSTILE).unwrap()).collect();
+    let refused = rig.tcp_from(HOSTILE).err().unwrap().to_string();
+    assert!(
+        refused.contains("4 connections of this peer are open; accepted: at most 4"),
+        "{refused}"
+    );
+    let other = rig.enter().unwrap();
+    let refused = rig.tcp_from(HONEST).err().unwrap().to_string();
+    assert!(refused.contains("5 connections are open; accepted: at most 5"), "{refused}");
+    drop((inside, other));
     rig.end();
 }
 
@@ -221,7 +237,7 @@ fn unread_replies(read: impl Fn(u64) -> [u8; RequestHeader::LEN]) {
         })
         .collect();
     eventually("requests wait for memory", || rig.place.stat("memory_waits") > 0);
-    let bound = Budget::new(LEAST_BYTES, 1, 2).bound_bytes();
+    let bound = Budget::new(LEAST_BYTES, CONNECTIONS, 2).bound_bytes();
     let shown = rig.place.stat("client_bytes");
     assert!(shown > 16 * MIB && shown <= bound, "{shown} of {bound}");
     // Another user would have its own share; this one is of the same, and its small requests are served.
@@ -307,7 +323,7 @@ fn a_crowd_of_attackers_leaves_others_served() {
             }
         }
         let grown = rig.server.memory("VmHWM").saturating_sub(before);
-        let bound = Budget::new(LEAST_BYTES, 1, 2).bound_bytes() + 8 * MIB;
+        let bound = Budget::new(LEAST_BYTES, CONNECTIONS, 2).bound_bytes() + 8 * MIB;
         over.store(true, Ordering::SeqCst);
         assert!(grown <= bound, "{} MiB over {} MiB", grown / MIB, bound / MIB);
     });

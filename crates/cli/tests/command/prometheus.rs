@@ -16,10 +16,10 @@ use larder_testkit::server::Server;
 use serde_json::Value;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/prometheus");
-const RULES: &str = include_str!("../../../dist/prometheus/larder.rules.yml");
-const TESTS: &str = include_str!("../../../dist/prometheus/larder.rules.test.yml");
-const DASHBOARD: &str = include_str!("../../../dist/prometheus/grafana-dashboard.json");
-const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
+const RULES: &str = include_str!("../../../../dist/prometheus/larder.rules.yml");
+const TESTS: &str = include_str!("../../../../dist/prometheus/larder.rules.test.yml");
+const DASHBOARD: &str = include_str!("../../../../dist/prometheus/grafana-dashboard.json");
+const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
 /// The values of a key in lines of YAML.
 fn values<'a>(text: &'a str, key: &str) -> BTreeSet<&'a str> {
