@@ -6,7 +6,7 @@ use clap::Args;
 use larder_core::config::{DEFAULT_PRESET, Limits, Memory};
 use larder_io::{format_size, rough_size};
 use larder_volume::RECORDER_BYTES;
-use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
+use larder_volume::budget::{Budget, CONNECTIONS, DEFAULT_BYTES, PROGRAM_BYTES};
 use serde_json::json;
 
 use crate::choices::{ChoiceArgs, choices};
@@ -52,7 +52,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     }
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
-    let clients = Budget::new(DEFAULT_BYTES, 1, u64::from(workers)).bound_bytes();
+    let clients = Budget::new(DEFAULT_BYTES, CONNECTIONS, u64::from(workers)).bound_bytes();
     // At an alarm the requests before it are copied.
     let recorder = 2 * RECORDER_BYTES + CURVE_BYTES;
     let resident = memory.worst_bytes().saturating_add(clients + recorder + PROGRAM_BYTES);

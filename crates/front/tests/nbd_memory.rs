@@ -10,7 +10,7 @@ use larder_core::request::pieces;
 use larder_front::nbd::export::Export;
 use larder_front::nbd::session::{Limits, Session};
 use larder_nbd::codec::{RequestHeader, cmd};
-use larder_volume::budget::{Budget, DEFAULT_BYTES, LEAST_BYTES, Purse};
+use larder_volume::budget::{Budget, CONNECTIONS, DEFAULT_BYTES, LEAST_BYTES, Purse};
 use larder_volume::peer::Peer;
 use larder_volume::session::{Abort, ClientRequest, Doing, Session as _, Source as _};
 
@@ -45,7 +45,7 @@ fn take_all_but(budget: &Budget, left: u64) -> Purse {
 
 #[test]
 fn a_connection_whose_request_waits_for_memory_is_working() {
-    let budget = Budget::new(LEAST_BYTES, 1, 1);
+    let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
     for command in [cmd::READ, cmd::WRITE] {
         let mut hog = take_all_but(&budget, MIB);
         let mut s = session(budget.purse(Peer::User(1)));
@@ -63,7 +63,7 @@ fn a_connection_whose_request_waits_for_memory_is_working() {
 #[test]
 fn an_aborted_connection_returns_its_memory_before_its_last_request_ends() {
     // A peer may hold both requests.
-    let budget = Budget::new(DEFAULT_BYTES, 1, 1);
+    let budget = Budget::new(DEFAULT_BYTES, CONNECTIONS, 1);
     let mut s = session(budget.purse(Peer::User(1)));
     let replied = feed(&mut s, cmd::READ, 20 * MIB).unwrap();
     let flush = feed(&mut s, cmd::FLUSH, 0).unwrap();
@@ -80,7 +80,7 @@ fn an_aborted_connection_returns_its_memory_before_its_last_request_ends() {
 
 #[test]
 fn an_aborted_connection_waits_for_memory_no_longer() {
-    let budget = Budget::new(LEAST_BYTES, 1, 1);
+    let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
     let mut s = session(budget.purse(Peer::User(1)));
     let flush = feed(&mut s, cmd::FLUSH, 0).unwrap();
     let mut hog = take_all_but(&budget, 4 * MIB);

@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::peer::{MOST_CONNECTIONS, Peer, RESERVED};
+use crate::peer::{MOST_CONNECTIONS, Peer, seats};
 
 /// The default.
 pub const DEFAULT_BYTES: u64 = 256 << 20;
@@ -36,6 +36,9 @@ const MOST_KEPT: u64 = 32 << 20;
 const STEP: u64 = 64 << 10;
 /// Memory of a connection beside its purse: the receive buffer, replies without data, and TLS.
 pub const CONNECTION_BYTES: u64 = 768 << 10;
+
+/// Connections of a volume, by default.
+pub const CONNECTIONS: u64 = seats(MOST_CONNECTIONS) as u64;
 
 /// Memory of the program, its threads' stacks and the buffers of threads that are no workers.
 pub const PROGRAM_BYTES: u64 = 64 << 20;
@@ -83,7 +86,7 @@ impl std::fmt::Debug for Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self::new(DEFAULT_BYTES, 1, 1)
+        Self::new(DEFAULT_BYTES, CONNECTIONS, 1)
     }
 }
 
@@ -135,15 +138,21 @@ impl Pool {
 }
 
 impl Budget {
-    /// A budget for the clients of so many volumes with so many workers in total.
+    /// A budget for the clients of a process whose volumes have `connections` and `workers` in total.
     #[must_use]
-    pub fn new(bytes: u64, volumes: u64, workers: u64) -> Self {
-        let connections = volumes.max(1) * (MOST_CONNECTIONS + RESERVED) as u64;
+    pub fn new(bytes: u64, connections: u64, workers: u64) -> Self {
+        Self::with_queues(bytes, connections, 0, workers)
+    }
+
+    /// The same for a process that also serves up to `queues` queues of guests and block devices, each of which has a purse.
+    #[must_use]
+    pub fn with_queues(bytes: u64, connections: u64, queues: u64, workers: u64) -> Self {
+        let connections = connections.max(1);
         let quarter = bytes / 4;
         Self(Arc::new(Shared {
             bytes,
             common: bytes - 2 * quarter,
-            own: (quarter / connections).min(MOST_OWN),
+            own: (quarter / (connections + queues)).min(MOST_OWN),
             kept_each: (quarter / workers.max(1)).min(MOST_KEPT),
             connections,
             pool: Mutex::default(),
@@ -344,7 +353,7 @@ mod tests {
 
     #[test]
     fn own_shares_are_there_whatever_others_take() {
-        let budget = Budget::new(LEAST_BYTES, 1, 2);
+        let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 2);
         let mut hogs: Vec<Purse> = (0..60).map(|_| budget.purse(Peer::User(1))).collect();
         hogs.iter_mut().for_each(|hog| while hog.spend(MIB) {});
         assert!(budget.has_waiting() && budget.waits() == 60);
@@ -363,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_gets_its_turn() {
-        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
         let [mut a, mut b, mut c] = [1, 2, 3].map(|uid| budget.purse(Peer::User(uid)));
         assert!(a.spend(40 * MIB));
         let (of_b, of_c) = (woken(&mut b), woken(&mut c));
@@ -378,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_peer_at_its_limit_delays_no_other_peer() {
-        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
         let [mut a, mut b] = [1, 1].map(|uid| budget.purse(Peer::User(uid)));
         let [mut big, mut c] = [2, 3].map(|uid| budget.purse(Peer::User(uid)));
         assert!(a.spend(6 * MIB) && big.spend(40 * MIB));
@@ -390,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_for_its_peers_limit_goes_before_others_of_the_peer() {
-        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
         let [mut a, mut large, mut c, mut d] = [1; 4].map(|uid| budget.purse(Peer::User(uid)));
         assert!(a.spend(4 * MIB) && !large.spend(32 * MIB));
         assert!(!c.spend(2 * MIB), "the larger one came first");
@@ -405,7 +414,7 @@ mod tests {
 
     #[test]
     fn small_requests_above_the_own_share_take_from_the_common_part_in_steps() {
-        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
         let mut a = budget.purse(Peer::User(1));
         assert!(a.spend(budget.0.own + 4096));
         assert_eq!(a.common_bytes(), STEP);
@@ -429,7 +438,7 @@ mod tests {
 
     #[test]
     fn dropped_purses_return_what_they_hold_or_were_given() {
-        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
         let [mut a, mut b, mut c] = [1, 2, 3].map(|uid| budget.purse(Peer::User(uid)));
         assert!(a.spend(40 * MIB) && !b.spend(30 * MIB) && !c.spend(40 * MIB));
         drop(a);
@@ -444,10 +453,17 @@ mod tests {
 
     #[test]
     fn the_parts_are_within_the_budget() {
-        for (bytes, volumes, workers) in [(LEAST_BYTES, 1, 1), (DEFAULT_BYTES, 3, 12)] {
-            let Budget(b) = Budget::new(bytes, volumes, workers);
-            let sum = b.common + b.own * b.connections + b.kept_each * workers;
-            assert!(sum <= bytes && b.common >= LARGEST && b.own >= 64 << 10, "{sum}");
+        let of = |volumes| volumes * CONNECTIONS;
+        for (bytes, connections, queues, workers, own) in [
+            (LEAST_BYTES, of(1), 0, 1, (24 << 20) / 80),
+            (DEFAULT_BYTES, of(3), 0, 12, (64 << 20) / 240),
+            (DEFAULT_BYTES, of(1000), 0, 1000, 838),
+            (DEFAULT_BYTES, 2, 128, 2, (64 << 20) / 130),
+            (LEAST_BYTES, 0, 0, 0, 1 << 20),
+        ] {
+            let Budget(b) = Budget::with_queues(bytes, connections, queues, workers);
+            let sum = b.common + b.own * (b.connections + queues) + b.kept_each * workers;
+            assert!(sum <= bytes && b.common >= LARGEST && b.own == own, "{sum} {}", b.own);
         }
     }
 }

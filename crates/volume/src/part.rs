@@ -15,7 +15,7 @@ use super::doubt::Doubt;
 use super::error::VolumeError;
 use super::extents::Map;
 use super::overlaps::Overlaps;
-use super::peer::RESERVED;
+use super::peer::reserved;
 use super::seat::Seats;
 
 /// The state of one volume, see the module.
@@ -56,7 +56,7 @@ impl Part {
             overlaps: Overlaps::default(),
             curve: LiveCurve::none(),
             files: Mutex::default(),
-            seats: Seats::new(clients.most_each, RESERVED),
+            seats: Seats::new(clients.most_each, reserved(clients.most_each)),
             flush_failed: OnceLock::new(),
         }
     }

@@ -4,10 +4,20 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Connections of one peer that a volume serves at a time.
+/// Connections of one peer that a volume serves at a time, by default.
 pub const MOST_CONNECTIONS: usize = 64;
-/// Seats of a volume that are left for other peers.
-pub const RESERVED: usize = 16;
+
+/// Seats of a volume that are left for other peers, if one peer has at most `most_each`: a quarter as many, and at least one.
+#[must_use]
+pub const fn reserved(most_each: usize) -> usize {
+    if most_each < 8 { 1 } else { most_each / 4 }
+}
+
+/// All seats of a volume.
+#[must_use]
+pub const fn seats(most_each: usize) -> usize {
+    most_each + reserved(most_each)
+}
 
 /// Clients whose connections are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

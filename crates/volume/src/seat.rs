@@ -2,7 +2,7 @@
 //! Seats: the connections that a volume serves at a time.
 //!
 //! A connection takes its seat when its negotiation ends, which includes TLS and the client's certificate, so half-open
-//! connections take none. One peer has at most [`MOST_CONNECTIONS`] seats. [`RESERVED`] further seats are left for others, so
+//! connections take none. One peer has at most `most_each` seats. A quarter as many, at least one, are left for others, so
 //! no peer alone keeps others out.
 //!
 //! If no seat is free, a useless connection gives way: a client that made no request since its negotiation, that does not
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use crate::peer::{MOST_CONNECTIONS, Peer, RESERVED};
+use crate::peer::{MOST_CONNECTIONS, Peer, reserved};
 use crate::session::Doing;
 
 /// How long a client may be silent after its negotiation before its seat is given away.
@@ -83,7 +83,7 @@ pub struct Seats {
 
 impl Default for Seats {
     fn default() -> Self {
-        Self::new(MOST_CONNECTIONS, RESERVED)
+        Self::new(MOST_CONNECTIONS, reserved(MOST_CONNECTIONS))
     }
 }
 

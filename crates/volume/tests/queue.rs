@@ -12,7 +12,7 @@ use larder_core::buf::Buf;
 use larder_core::config::preset;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_io::{Device, Fault, QueueOp};
-use larder_volume::budget::{Budget, LEAST_BYTES, Purse, Wake};
+use larder_volume::budget::{Budget, CONNECTIONS, LEAST_BYTES, Purse, Wake};
 use larder_volume::peer::Peer;
 use larder_volume::queue::Queue;
 use larder_volume::session::{ClientRequest, Phase, Source, What};
@@ -260,7 +260,7 @@ fn a_queue_that_closes_is_removed_and_another_takes_its_place() {
 
 #[test]
 fn a_request_that_waits_for_memory_is_taken_when_there_is_some() {
-    let volume = volume(Device::mem(BYTES), Budget::new(LEAST_BYTES, 1, 3));
+    let volume = volume(Device::mem(BYTES), Budget::new(LEAST_BYTES, CONNECTIONS, 3));
     let mut hog = volume.cache().config().clients.budget.purse(Peer::User(99));
     assert!(hog.spend(40 << 20));
     let guest = queue_on(&volume, 0);

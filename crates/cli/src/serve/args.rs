@@ -10,6 +10,7 @@ use larder_core::exec::Nanos;
 use larder_front::listen::{Listen, Secure};
 use larder_io::DevSpec;
 use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls, TlsError};
+use larder_volume::peer::MOST_CONNECTIONS;
 use larder_volume::{VolumeError, VolumeRanges};
 
 use super::limits::{LimitArgs, client_memory};
@@ -111,6 +112,15 @@ pub struct ServeArgs {
         hide_short_help = true
     )]
     pub client_memory: u64,
+    /// Connections that a volume serves for one user of this machine or one address; a quarter more, at least one, are for others
+    #[arg(
+        long,
+        value_parser = clap::value_parser!(u32).range(2..=1024),
+        default_value_t = MOST_CONNECTIONS as u32,
+        value_name = "N",
+        hide_short_help = true
+    )]
+    pub connections: u32,
     /// Address of the Prometheus metrics, at the path /metrics [default: none]
     #[arg(long, value_name = "HOST:PORT", value_parser = address, hide_short_help = true)]
     pub metrics: Option<String>,

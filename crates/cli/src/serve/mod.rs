@@ -35,7 +35,8 @@ use larder_front::listen::ListenSpec;
 use larder_front::ublk::Controller;
 use larder_io::{Device, rough_size};
 use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
-use larder_volume::{Cache, CacheConfig, FlashDevice, VolumeConfig};
+use larder_volume::peer::seats;
+use larder_volume::{Cache, CacheConfig, ClientLimits, FlashDevice, VolumeConfig};
 
 use self::args::ServeArgs;
 use self::capabilities::{OF_CONTROLLER, OF_SERVER};
@@ -131,7 +132,8 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
     let Checked { plan, choices, limits, workers, ways, own_way, preset, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
-        let clients = plan.args.limits.clients(budget);
+        let most_each = plan.args.connections as usize;
+        let clients = ClientLimits { most_each, ..plan.args.limits.clients(budget) };
         let volume = |(plan, origin): (&Plan, Device)| {
             let (name, share) = (plan.args.name.clone(), plan.member.share()?);
             Ok(VolumeConfig { name, origin, share, ranges: plan.args.ranges() })
@@ -165,7 +167,17 @@ fn budget(opened: &[Opened]) -> Budget {
     // Only workers need buffers often.
     keep_by_default(KEPT_BY_OTHERS);
     let workers = opened.iter().map(|o| u64::from(o.checked.workers)).sum();
-    Budget::new(bytes, opened.len() as u64, workers)
+    let connections = |o: &Opened| {
+        let plan = &o.checked.plan;
+        (plan.volumes().len() * seats(plan.args.connections as usize)) as u64
+    };
+    let queues = |o: &Opened| {
+        let listens = o.checked.plan.volumes().iter().flat_map(|volume| &volume.args.listen);
+        listens.map(|listen| listen.spec.most_queues(o.checked.workers)).sum::<u64>()
+    };
+    let (connections, queues) =
+        (opened.iter().map(connections).sum(), opened.iter().map(queues).sum());
+    Budget::with_queues(bytes, connections, queues, workers)
 }
 
 /// Refuses to start if all volumes together may need more memory than there is.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::grant::Grant;
+use crate::vhost_user::device::MOST_QUEUES;
 
 /// The accepted forms of LISTEN, for messages.
 const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH, ublk[:NUMBER] or vhost-user:PATH, with ro: or backup: before it for clients that only read";
@@ -28,6 +29,16 @@ pub enum ListenSpec {
 }
 
 impl ListenSpec {
+    /// The most queues that it serves, with so many workers: those of a guest, or of a block device.
+    #[must_use]
+    pub fn most_queues(&self, workers: u32) -> u64 {
+        match self {
+            Self::VhostUser(_) => u64::from(MOST_QUEUES),
+            Self::Ublk(_) => u64::from(workers),
+            Self::Unix(_) | Self::Tcp(_) | Self::Fuse(_) => 0,
+        }
+    }
+
     /// Whether it is a single volume, and not a socket whose clients choose theirs.
     #[must_use]
     pub const fn is_single(&self) -> bool {

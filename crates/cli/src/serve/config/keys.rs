@@ -67,7 +67,8 @@ pub(super) fn is_of_volume(key: &str) -> bool {
 pub(super) const FOR_CACHES_TOO: &[&str] = &["control", "control_group", "name"];
 
 /// Keys that belong to the process, not to a volume.
-pub(super) const PROCESS: &[&str] = &["client_memory", "drain", "metrics", "unrestricted"];
+pub(super) const PROCESS: &[&str] =
+    &["client_memory", "connections", "drain", "metrics", "unrestricted"];
 /// Keys for one start, which flags give to a cache where it is the only one.
 pub(super) const OF_START: &[&str] = &["adopt", "format"];
 /// Arguments of the command line only.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use larder_volume::budget::{Budget, LEAST_BYTES};
+use larder_volume::budget::{Budget, CONNECTIONS, LEAST_BYTES};
 use larder_volume::peer::Peer;
 use larder_volume::session::What;
 
@@ -208,7 +208,7 @@ fn clients_that_only_read_write_nothing() {
 
 #[test]
 fn a_request_waits_for_memory_and_those_behind_it_too() {
-    let budget = Budget::new(LEAST_BYTES, 1, 1);
+    let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
     let mut hog = budget.purse(Peer::User(1));
     assert!(hog.spend(40 << 20));
     let mut rig = rig_with(rules(), budget.purse(Peer::User(2)));

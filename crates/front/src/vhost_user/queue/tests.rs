@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use larder_io::Device as Disk;
-use larder_volume::budget::{Budget, LEAST_BYTES};
+use larder_volume::budget::{Budget, CONNECTIONS, LEAST_BYTES};
 use larder_volume::session::What;
 
 use super::super::inflight::Area;
@@ -149,7 +149,7 @@ fn a_write_is_copied_once_and_a_read_before_its_answer() {
 
 /// The test of the mutant `guest-changes-write`: a guest that changes a request which waits for memory.
 fn changed_while_it_waits() -> Option<(u64, u64)> {
-    let budget = Budget::new(LEAST_BYTES, 1, 1);
+    let budget = Budget::new(LEAST_BYTES, CONNECTIONS, 1);
     let mut hog = budget.purse(Peer::User(1));
     assert!(hog.spend(47 << 20));
     let mut rig = rig_with(setup(), budget.purse(Peer::User(2)), None, Vec::new());
