@@ -292,25 +292,84 @@ pub fn run_together(
     mut seen: impl FnMut(usize, Seen),
 ) {
     while world.now() < until {
-        for (number, clients) in all.iter_mut().enumerate() {
-            while let Some(client) = clients.next_computed(world.now()) {
-                clients.go_on(world, client, &mut |what| seen(number, what));
-            }
-        }
-        let computed = |clients: &Clients| clients.computing.peek().map(|Reverse((at, _))| *at);
-        let next = all.iter().filter_map(computed).min().map_or(until, |at| at.min(until));
+        begin_computed(all, world, &mut seen);
+        let next = next_computed_at(all).map_or(until, |at| at.min(until));
         if !world.advance(next) {
             world.idle_until(next);
         }
-        while let Some(done) = world.next_finished() {
-            let wrote = matches!(done.kind, Kind::Write { .. });
-            let what = if wrote { What::Write } else { What::Read { hit: done.hit } };
-            let after = all.partition_point(|clients| clients.place.first_id <= done.client);
-            let Some(number) = after.checked_sub(1) else { continue };
-            let who = (done.client - all[number].place.first_id) as usize;
-            all[number].finished(world, who, what, &mut |what| seen(number, what));
+        take_finished(all, world, &mut seen);
+    }
+}
+
+/// A world with the clients of one volume.
+pub struct Host {
+    /// Its server.
+    pub world: World,
+    /// What they ask for.
+    pub clients: Clients,
+}
+
+/// Lets time pass on hosts whose worlds share a device ([`larder_model::Joint`]): always on the one with the earliest event, the
+/// first of those with equal ones. Reports everything that ends, and on which host.
+pub fn run_hosts(hosts: &mut [Host], until: Nanos, mut seen: impl FnMut(usize, Seen)) {
+    let mut settle = |number: usize, Host { world, clients }: &mut Host| {
+        loop {
+            begin_computed(from_mut(clients), world, &mut |_, what| seen(number, what));
+            world.settle();
+            if !take_finished(from_mut(clients), world, &mut |_, what| seen(number, what)) {
+                return;
+            }
+        }
+    };
+    hosts.iter_mut().enumerate().for_each(|(number, host)| settle(number, host));
+    let next = |host: &Host| {
+        let computed = next_computed_at(std::slice::from_ref(&host.clients));
+        computed.into_iter().chain(host.world.next()).min()
+    };
+    loop {
+        let events =
+            hosts.iter().enumerate().filter_map(|(number, host)| Some((next(host)?, number)));
+        let Some((at, number)) = events.min().filter(|(at, _)| *at <= until) else { break };
+        if !hosts[number].world.advance(at) {
+            hosts[number].world.idle_until(at);
+        }
+        settle(number, &mut hosts[number]);
+    }
+    hosts.iter_mut().for_each(|host| host.world.idle_until(until));
+}
+
+/// Clients that have computed continue.
+fn begin_computed(all: &mut [Clients], world: &mut World, seen: &mut impl FnMut(usize, Seen)) {
+    for (number, clients) in all.iter_mut().enumerate() {
+        while let Some(client) = clients.next_computed(world.now()) {
+            clients.go_on(world, client, &mut |what| seen(number, what));
         }
     }
+}
+
+/// When the next client has computed.
+fn next_computed_at(all: &[Clients]) -> Option<Nanos> {
+    let computed = |clients: &Clients| clients.computing.peek().map(|Reverse((at, _))| *at);
+    all.iter().filter_map(computed).min()
+}
+
+/// Gives clients the answers that have come. Whether any had.
+fn take_finished(
+    all: &mut [Clients],
+    world: &mut World,
+    seen: &mut impl FnMut(usize, Seen),
+) -> bool {
+    let mut any = false;
+    while let Some(done) = world.next_finished() {
+        any = true;
+        let wrote = matches!(done.kind, Kind::Write { .. });
+        let what = if wrote { What::Write } else { What::Read { hit: done.hit } };
+        let after = all.partition_point(|clients| clients.place.first_id <= done.client);
+        let Some(number) = after.checked_sub(1) else { continue };
+        let who = (done.client - all[number].place.first_id) as usize;
+        all[number].finished(world, who, what, &mut |what| seen(number, what));
+    }
+    any
 }
 
 #[cfg(test)]

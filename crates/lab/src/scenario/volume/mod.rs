@@ -6,7 +6,7 @@
 //! time here; what differs is what the choices make the devices do.
 //!
 //! A [`Setup`] is a run ([`run`]); [`Settings`] are one as a scenario ([`point`]). Volumes that share a flash are several
-//! setups in one world (`shared/mod.rs`).
+//! setups in one world (`shared/mod.rs`). Hosts that share an origin are worlds in one time (`hosts/mod.rs`).
 //!
 //! Invariants: a run follows from its [`Setup`] alone, to the last bit; systems of one comparison
 //! get the same seed for load and devices; nothing is left out of a run, and what counts is said
@@ -14,6 +14,7 @@
 //!
 //! Why not real time: eight hours of a paper's run, six systems and three seeds.
 
+mod hosts;
 mod outcome;
 mod passes;
 mod point;

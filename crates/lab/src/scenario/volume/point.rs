@@ -3,20 +3,24 @@
 //!
 //! Of clients: `samples` has a value for each of the paper's minutes; `..._last_hour` and latencies
 //! are of the paper's last hour; amounts are of the whole run, which begins with a cold cache. Of
-//! passes: an object for each. Of a trace: see `trace/figures.rs`. Of several volumes: see `shared/figures.rs`.
+//! passes: an object for each. Of a trace: see `trace/figures.rs`. Of several volumes: see `shared/figures.rs`;
+//! of several hosts: see `hosts/tally.rs`.
 
 use larder_core::config::Memory;
 use larder_core::exec::SECOND;
 use serde_json::{Value as Json, json};
 
 use super::settings::Load;
-use super::{Outcome, Settings, Setup, passes, run, shared, trace};
+use super::{Outcome, Settings, Setup, hosts, passes, run, shared, trace};
 
 /// Whether these settings could be run.
 ///
 /// # Errors
 /// What cannot be, and what would be accepted.
 pub fn look(settings: &Settings) -> Result<(), String> {
+    if hosts::Hosts::of(settings)?.is_some() {
+        return Ok(());
+    }
     match shared::Arrangement::of(settings)? {
         Some(_) => Ok(()),
         None => settings.setup().map(drop),
@@ -28,6 +32,9 @@ pub fn look(settings: &Settings) -> Result<(), String> {
 /// # Errors
 /// If the settings are bad.
 pub fn point(settings: &Settings) -> anyhow::Result<Json> {
+    if let Some(hosts) = hosts::Hosts::of(settings).map_err(anyhow::Error::msg)? {
+        return hosts::point(&hosts);
+    }
     if let Some(shared) = shared::Arrangement::of(settings).map_err(anyhow::Error::msg)? {
         return shared::point(&shared);
     }

@@ -10,7 +10,7 @@ use larder_core::format::{Frame, Keeps, UnitsPlan};
 use larder_core::journal::layout::log_bytes;
 use larder_core::shape::Shape;
 use larder_core::volumes::{Share, Volumes};
-use larder_model::{ByOffset, profile};
+use larder_model::{ByOffset, Model, profile};
 use larder_sim::device::SimDevice;
 use larder_sim::world::World;
 
@@ -55,10 +55,22 @@ pub(super) fn shared_world(parts: &[(&Setup, Share)]) -> Result<World> {
         Ok((range.start, profile(name, of.data_bytes, of.seed)?))
     };
     let origins = parts.iter().zip(volumes.ranges()).map(origin).collect::<Result<_>>()?;
-    let origins = SimDevice::new(Box::new(ByOffset::new(origins)), None, setup.seed, MILLISECOND);
+    world_over(Box::new(ByOffset::new(origins)), setup, &volumes)
+}
+
+/// The world of a setup over this model of the origins of its volumes, cold.
+///
+/// # Errors
+/// If there is no such profile of flash.
+pub(super) fn world_over(
+    origins: Box<dyn Model>,
+    setup: &Setup,
+    volumes: &Volumes,
+) -> Result<World> {
+    let origins = SimDevice::new(origins, None, setup.seed, MILLISECOND);
     let shape = Shape::new(volumes.bytes(), setup.choices.unit_bytes, 1).wide();
     let spec = CacheSpec::try_from(&setup.choices)?;
-    let mut world = World::shared(origins, (shape, &volumes), &spec, &setup.limits);
+    let mut world = World::shared(origins, (shape, volumes), &spec, &setup.limits);
     if let System::Preset(_) = setup.system {
         let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
         let plan = plan(&setup.choices, volumes.bytes(), setup.flash_bytes, 1);

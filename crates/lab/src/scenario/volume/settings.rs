@@ -19,6 +19,7 @@
 //! writes = "async"      # with durability, sync_seconds and dirty_share: see `../writes.rs`
 //! update_seconds = 3600 # of systems with periodic update
 //! balance = true        # hits are also read from the origin; without, what the system chooses
+//! population_share = 0.8 # of the time in which population may use the origin while clients use it: 0.01 to 1
 //!
 //! [plan]                # of loads but "passes"
 //! clients = 4
@@ -36,6 +37,8 @@
 //! path = "t.btr.zst"
 //!
 //! [[volumes]]           # volumes that share the flash, see `shared/settings.rs`
+//!
+//! [hosts]               # hosts that share the origin, see `hosts/mod.rs`
 //! ```
 //! All but the trace have a default, which is the one shown. A trace has its own data, flash and time: with
 //! it scale, data_gib, active_gib, page_kib, flash_gib and hours are refused.
@@ -52,6 +55,7 @@ use serde::Deserialize;
 
 use super::super::setting::{bad, in_range};
 use super::super::writes::WriteSettings;
+use super::hosts::HostSettings;
 use super::shared::{Sharing, VolumeSettings};
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
@@ -95,12 +99,14 @@ pub struct Settings {
     sync_seconds: Option<i64>,
     dirty_share: Option<f64>,
     balance: Option<bool>,
+    population_share: Option<f64>,
     plan: PlanSettings,
     pub(super) passes: Passes,
     trace: Option<TraceSettings>,
     pub(super) turn_hours: Option<u64>,
     pub(super) sharing: Option<Sharing>,
     pub(super) volumes: Option<Vec<VolumeSettings>>,
+    pub(super) hosts: Option<HostSettings>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -136,12 +142,14 @@ impl Default for Settings {
             sync_seconds: None,
             dirty_share: None,
             balance: None,
+            population_share: None,
             plan: PlanSettings::default(),
             passes: Passes::default(),
             trace: None,
             turn_hours: None,
             sharing: None,
             volumes: None,
+            hosts: None,
         }
     }
 }
@@ -221,7 +229,7 @@ impl Settings {
         let setup = Setup {
             system,
             choices: self.choices(system)?,
-            limits: Limits::default(),
+            limits: self.limits()?,
             pattern,
             plan: self.plan.plan()?,
             data_bytes,
@@ -295,6 +303,13 @@ impl Settings {
             Some(n) => Ok(1024 / n),
             None => bad("scale", text, "1, 1/2, 1/4, and so on to 1/1024"),
         }
+    }
+
+    fn limits(&self) -> Result<Limits, String> {
+        let limits = Limits::default();
+        let share = self.population_share.unwrap_or(limits.population_share);
+        in_range("population_share", share, 0.01, 1.0)?;
+        Ok(Limits { population_share: share, ..limits })
     }
 
     fn choices(&self, system: System) -> Result<Choices, String> {
