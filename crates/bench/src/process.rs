@@ -141,6 +141,16 @@ impl Process {
         let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
         parse_memory(&text, key).with_context(|| format!("{path} has no {key}"))
     }
+
+    /// Its proportional set size in bytes: a page that several processes have counts in equal parts.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn proportional_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        parse_memory(&text, "Pss").with_context(|| format!("{path} has no Pss"))
+    }
 }
 
 impl Drop for Process {

@@ -37,6 +37,7 @@ mod throughput;
 mod timing;
 mod verify;
 mod volume;
+mod volumes;
 mod warm_restart;
 mod warm_up;
 mod write_budget;
@@ -68,10 +69,11 @@ const BENCHES: &[(&str, Bench)] = &[
     ("warm-restart", warm_restart::run),
     ("recovery", |o| Ok(recovery::run(o)?.into())),
     ("desktop", desktop::run),
+    ("volumes", |o| Ok(volumes::run(o)?.into())),
     ("replay", |o| Ok(replay::run(o)?.into())),
     ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "memory",
     "hit-path",
     "recorder",
@@ -89,6 +91,7 @@ const NAMES: [&str; 19] = [
     "warm-restart",
     "recovery",
     "desktop",
+    "volumes",
     "replay",
     "timing",
 ];
