@@ -32,13 +32,6 @@ NBD = """<disk type='network' device='disk'>
       <serial>db</serial>{boot}
     </disk>"""
 
-BLOCK = """<disk type='block' device='disk'>
-      <driver name='qemu' type='raw' cache='none' io='native' discard='unmap'/>
-      <source dev='/dev/larder/db'/>
-      <target dev='{target}' bus='virtio'/>
-      <serial>db</serial>{boot}
-    </disk>"""
-
 FILE = """<disk type='file' device='disk'>
       <driver name='qemu' type='raw'/>
       <source file='{path}'/>

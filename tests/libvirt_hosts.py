@@ -195,7 +195,7 @@ class Host:
         for file in (self.folder / "run/qemu").glob("*.pid"):
             try:
                 os.kill(int(file.read_text()), signal.SIGKILL)
-            except (ProcessLookupError, FileNotFoundError):
+            except (ProcessLookupError, FileNotFoundError, ValueError):
                 pass
         end_process(self.process)
 
