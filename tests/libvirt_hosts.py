@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from steps import eventually, run
 
 HERE = Path(__file__).resolve().parent
 LIBVIRT_DIRECTORIES = {"etc": "/etc/libvirt", "run": "/run/libvirt", "lib": "/var/lib/libvirt", "log": "/var/log/libvirt",
@@ -21,31 +22,15 @@ INITRD = """#!/busybox sh
 /busybox mount -t devtmpfs dev /dev
 for module in /modules/*; do /busybox insmod $module; done
 until [ -b /dev/vda2 ]; do /busybox sleep 0.1; done
-/busybox mount -t ext4 /dev/vda2 /root
-/busybox mount --move /dev /root/dev
+/busybox mount -t ext4 /dev/vda2 /system
+/busybox mount --move /dev /system/dev
 /busybox mount -t proc proc /proc
 if /busybox grep -qw systemd /proc/cmdline; then system=yes; fi
 /busybox umount /proc
-[ ! "$system" ] || exec /busybox switch_root /root /sbin/init
-exec /busybox switch_root /root /usr/bin/python3 /usr/local/bin/libvirt_guest.py /var/lib
+[ ! "$system" ] || exec /busybox switch_root /system /sbin/init
+exec /busybox switch_root /system /usr/bin/python3 /usr/local/bin/libvirt_guest.py /var/lib
 """
 BOOT_MIB, ROOT_MIB = 96, 900
-
-
-def run(command, **more):
-    ended = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **more)
-    if ended.returncode:
-        raise RuntimeError(f"{ended.stdout[-3000:]}\n{' '.join(map(str, command))}: exit code {ended.returncode}")
-    return ended.stdout
-
-
-def eventually(condition, seconds=60):
-    until = time.time() + seconds
-    while time.time() < until:
-        if condition():
-            return True
-        time.sleep(0.2)
-    return False
 
 
 def first_existing(*paths):
@@ -71,7 +56,7 @@ def make_initrd(initrd, work, root):
         path, after = line.split(":")
         needs[Path(path).name.split(".")[0]] = [path, *after.split()]
     tree = work / "initrd"
-    for folder in ("dev", "proc", "root", "modules"):
+    for folder in ("dev", "proc", "system", "modules"):
         (tree / folder).mkdir(parents=True)
     shutil.copy(root / "bin/busybox", tree / "busybox")
     (tree / "init").write_text(INITRD, encoding="ascii")

@@ -11,23 +11,18 @@ import threading
 import time
 from pathlib import Path
 
+import steps
+from steps import eventually
+
 BLOCK = 64 << 10
 
 
 def run(command, **more):
-    ended = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
-    if ended.returncode:
-        sys.exit(f"{ended.stdout[-3000:]}\n{' '.join(map(str, command))}: exit code {ended.returncode}")
-    return ended.stdout
-
-
-def eventually(condition, seconds=60):
-    until = time.time() + seconds
-    while time.time() < until:
-        if condition():
-            return True
-        time.sleep(0.2)
-    return False
+    """As steps.run, but a failure ends the script."""
+    try:
+        return steps.run(command, **more)
+    except RuntimeError as error:
+        sys.exit(str(error))
 
 
 class Client:

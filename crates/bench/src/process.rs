@@ -16,7 +16,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
+
+/// This process, and those that it starts, may open as many files as the system permits.
+pub(crate) fn permit_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // If not, what needs more fails with the limit in its message.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
 
 /// What a server writes for each door that it opened, before the door's address.
 const READY: &str = "larder: ready at ";

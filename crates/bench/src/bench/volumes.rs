@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::param::clock_ticks_per_second;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::Signal;
 
 use super::common::{BenchOptions, progress};
 use super::quiet::process_ticks;
 use super::row::{Goal, Row};
-use crate::process::Process;
+use crate::process::{Process, permit_descriptors};
 
 const NAME: &str = "volumes";
 const MIB: f64 = (1 << 20) as f64;
@@ -52,9 +52,7 @@ struct Cost {
 pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
     let (many, alone, idle) = if options.quick { (20, 3, 2) } else { (1000, 100, 30) };
     let idle = Duration::from_secs(idle);
-    // Four for each volume; the servers inherit the limit.
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    permit_descriptors(); // a server needs four for each volume
     let dir = tempfile::tempdir_in(&options.dir).context("a directory for the flash files")?;
     let larder = options.larder()?;
     let mut rows = Vec::new();

@@ -44,7 +44,6 @@ use larder_front::fuse::place::Place;
 use larder_io::Paced;
 use larder_volume::VolumeError;
 use rustix::fs::OFlags;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use self::counts::STATS;
 use self::disk::Disk;
@@ -52,6 +51,7 @@ use self::files::Files;
 use self::nodes::Nodes;
 pub use self::options::SlowDirOptions;
 use self::wanted::Kernel;
+use crate::process::permit_descriptors;
 
 /// Threads that read requests: each waits for files below, not for the model.
 const READERS: usize = 4;
@@ -79,8 +79,7 @@ impl SlowDir {
         let usage =
             |path: &Path, what: &str| VolumeError::Usage(format!("{}: {what}", path.display()));
         // Descriptors of all files that the kernel knows are kept.
-        let limit = getrlimit(Resource::Nofile);
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        permit_descriptors();
         let top = open_directory(&options.source).map_err(|e| usage(&options.source, &e))?;
         let place = place(options)?;
         let bytes = options

@@ -10,21 +10,36 @@ use larder_core::config::Memory;
 use larder_core::exec::SECOND;
 use serde_json::{Value as Json, json};
 
+use super::hosts::Hosts;
 use super::settings::Load;
+use super::shared::Arrangement;
 use super::{Outcome, Settings, Setup, hosts, passes, run, shared, trace};
+
+/// What settings describe.
+enum Run {
+    Hosts(Box<Hosts>),
+    Volumes(Arrangement),
+    One(Box<Setup>),
+}
+
+impl Run {
+    fn of(settings: &Settings) -> Result<Self, String> {
+        if let Some(hosts) = Hosts::of(settings)? {
+            return Ok(Self::Hosts(Box::new(hosts)));
+        }
+        Ok(match Arrangement::of(settings)? {
+            Some(volumes) => Self::Volumes(volumes),
+            None => Self::One(Box::new(settings.setup()?)),
+        })
+    }
+}
 
 /// Whether these settings could be run.
 ///
 /// # Errors
 /// What cannot be, and what would be accepted.
 pub fn look(settings: &Settings) -> Result<(), String> {
-    if hosts::Hosts::of(settings)?.is_some() {
-        return Ok(());
-    }
-    match shared::Arrangement::of(settings)? {
-        Some(_) => Ok(()),
-        None => settings.setup().map(drop),
-    }
+    Run::of(settings).map(drop)
 }
 
 /// Runs a point.
@@ -32,13 +47,11 @@ pub fn look(settings: &Settings) -> Result<(), String> {
 /// # Errors
 /// If the settings are bad.
 pub fn point(settings: &Settings) -> anyhow::Result<Json> {
-    if let Some(hosts) = hosts::Hosts::of(settings).map_err(anyhow::Error::msg)? {
-        return hosts::point(&hosts);
-    }
-    if let Some(shared) = shared::Arrangement::of(settings).map_err(anyhow::Error::msg)? {
-        return shared::point(&shared);
-    }
-    let setup = settings.setup().map_err(anyhow::Error::msg)?;
+    let setup = match Run::of(settings).map_err(anyhow::Error::msg)? {
+        Run::Hosts(hosts) => return hosts::point(&hosts),
+        Run::Volumes(volumes) => return shared::point(&volumes),
+        Run::One(setup) => *setup,
+    };
     match settings.load().map_err(anyhow::Error::msg)? {
         Load::Clients(_) => Ok(figures(&setup, &run(&setup)?)),
         Load::Trace(trace) => trace::point(setup, trace),

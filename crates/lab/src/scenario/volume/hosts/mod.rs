@@ -118,17 +118,17 @@ pub(super) fn point(of: &Hosts) -> Result<Json> {
     let mut hosts = of.cold()?;
     let sample = of.setup.sample;
     let mut groups = [Tally::default(), Tally::default()];
+    let first_hour = |late: bool| if late { of.late_hour } else { 0 };
     for number in 0..of.setup.span / sample {
-        let (hour, begins) = (number / SAMPLES_PER_HOUR, number % SAMPLES_PER_HOUR == 0);
-        for (late, group) in [false, true].into_iter().zip(&mut groups) {
-            let awake = !late || hour >= of.late_hour;
-            let wakes = begins && hour == if late { of.late_hour } else { 0 };
-            let mine = |(number, _): &(usize, &mut Host)| of.is_late(*number) == late;
-            for (_, host) in hosts.iter_mut().enumerate().filter(mine).filter(|_| wakes) {
+        let (hour, hour_begins) = (number / SAMPLES_PER_HOUR, number % SAMPLES_PER_HOUR == 0);
+        for (index, host) in hosts.iter_mut().enumerate() {
+            if hour_begins && hour == first_hour(of.is_late(index)) {
                 host.clients.wake(number * sample);
             }
-            if awake {
-                group.sample(begins);
+        }
+        for (late, group) in [false, true].into_iter().zip(&mut groups) {
+            if hour >= first_hour(late) {
+                group.sample(hour_begins);
             }
         }
         run_hosts(&mut hosts, (number + 1) * sample, |host, seen| {
