@@ -138,7 +138,8 @@ fn lines(value: &Value) -> String {
 fn curve(status: &Map<String, Value>) -> String {
     let status = Value::Object(status.clone());
     let Some(curve) = Curve::of(&status) else { return String::new() };
-    let head = format!("{:20} hit ratio of LRU by size, of {} pages", "curve", curve.references);
+    let head =
+        format!("{:20} hit ratio of LRU by size, of {} reads of pages", "curve", curve.references);
     [head].into_iter().chain(curve.rows()).collect::<Vec<_>>().join("\n")
 }
 

@@ -103,6 +103,21 @@ fn a_full_cache_makes_room_for_what_is_warmed() {
     }
 }
 
+/// Those that flash had before the list began too, although what clients read is not of the list.
+#[test]
+fn no_unit_of_a_list_is_evicted_for_another() {
+    for (name, mut memory, unit) in kinds().filter(|(name, ..)| name != "flashcache, write-back") {
+        assert_eq!(arrange(&mut memory, Warm, 0..SLOTS * unit), Ok(()), "{name}");
+        for _ in 0..20 {
+            assert!(reads(&mut memory, 0, 0) && reads(&mut memory, unit, 1), "{name}");
+        }
+        memory.shard.begin_list();
+        let list = 2 * unit..6 * unit;
+        assert_eq!(arrange(&mut memory, Warm, list.clone()), Ok(()), "{name}");
+        assert_eq!(memory.shard.cached(&list), 4 * unit, "{name}");
+    }
+}
+
 #[test]
 fn a_range_counts_in_pages_and_is_extended_to_units() {
     let mut memory = memory(choices("slru"));

@@ -15,7 +15,7 @@ use larder_core::exec::Nanos;
 use larder_core::ranges::merged;
 use larder_front::control::wire::{Command, Extent};
 use larder_io::rough_size;
-use larder_volume::RangeRule;
+use larder_volume::{MOST_PLACES, RangeRule};
 use serde_json::Value;
 
 use crate::control::ControlArgs;
@@ -162,9 +162,13 @@ fn scrubbed(value: &Value) -> String {
         "scrubbed: {cached} on flash of {}; {damaged} pages damaged, {lost} of them lost{ended}",
         rough_size(all)
     );
-    for place in value["places"].as_array().into_iter().flatten() {
+    let places = value["places"].as_array().map_or(&[][..], Vec::as_slice);
+    for place in places {
         let what = if place["lost"] == true { "lost" } else { "damaged" };
         text += &format!("\n{what}: {}+{}", place["offset"], place["length"]);
+    }
+    if places.len() == MOST_PLACES {
+        text += "\nfurther ones are not listed";
     }
     text
 }

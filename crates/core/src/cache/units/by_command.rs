@@ -39,12 +39,17 @@ impl Clean {
         while units.is_populating(unit) && !units.flash.closed() {
             units.cx.exec.sleep(MILLISECOND).await;
         }
-        let few = 2 * (pages.len() as u32) < units.cx.shape.pages_of(unit);
-        if units.is_valid(unit, &pages) || !units.flash.usable() {
+        if !units.flash.usable() {
             return;
         }
-        if few && units.table.slot_of(unit).is_none() && units.cx.population.has_singles() {
+        let has_slot = units.table.slot_of(unit).is_some();
+        let few = 2 * (pages.len() as u32) < units.cx.shape.pages_of(unit);
+        if few && !has_slot && units.cx.population.has_singles() {
             return self.warm_pages(unit, pages).await;
+        }
+        // Single pages, even if they are all, are in mixed slots, which the list does not keep.
+        if has_slot && units.is_valid(unit, &pages) {
+            return units.was_warmed(unit);
         }
         if units.makes_room(unit) {
             populate(units, unit, Pacing::Paced).await;
@@ -96,7 +101,7 @@ impl WriteBack {
     pub(crate) async fn warm(self: Rc<Self>, unit: u32) {
         let (table, population) = (&self.units.table, &self.units.cx.population);
         if self.units.is_valid(unit, &(0..self.units.cx.shape.pages_of(unit))) {
-            return;
+            return self.units.was_warmed(unit);
         }
         if population.admits_misses() {
             self.admit(unit).await;
