@@ -34,6 +34,12 @@ import (
 	"larder.dev/csi/internal/store"
 )
 
+// Most requests a second. The controller's are those of all volumes, after the failure of a zone too.
+const (
+	controllerRequests = 200
+	nodeRequests       = 50
+)
+
 // common are the flags of both plugins.
 type common struct{ socket, namespace, kubeconfig, data string }
 
@@ -44,8 +50,9 @@ func (c *common) add(flags *flag.FlagSet) {
 	flags.StringVar(&c.data, "data", "/var/lib/larder-csi", "directory of the driver on each node")
 }
 
-// clients are those of the API server. Their callers bound each call in time; a limit here would end watches too.
-func (c *common) clients() (kubernetes.Interface, store.Client, store.Leases, error) {
+// clients are those of the API server, which get at most this many requests a second in the long run. Their callers bound each
+// call in time; a limit here would end watches too.
+func (c *common) clients(requests float32) (kubernetes.Interface, store.Client, store.Leases, error) {
 	none := func(err error) (kubernetes.Interface, store.Client, store.Leases, error) {
 		return nil, store.Client{}, store.Leases{}, err
 	}
@@ -59,7 +66,7 @@ func (c *common) clients() (kubernetes.Interface, store.Client, store.Leases, er
 	if err != nil {
 		return none(err)
 	}
-	config.QPS, config.Burst = 50, 100
+	config.QPS, config.Burst = requests, 2*int(requests)
 	objects, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return none(err)
@@ -90,12 +97,13 @@ func controllerPlugin(ctx context.Context, flags *flag.FlagSet, args []string) e
 	if err != nil {
 		return usage{fmt.Sprintf("--server-memory: got %.64q, accepted a quantity such as 1Gi", *memory)}
 	}
-	objects, records, leases, err := common.clients()
+	objects, records, leases, err := common.clients(controllerRequests)
 	if err != nil {
 		return err
 	}
 	plugin := &controller.Controller{
 		Store: records, Leases: leases, Kubernetes: objects, Namespace: common.namespace, Bound: *bound,
+		Watches: controller.NewWatches(records, objects),
 		Helper: controller.Helper{
 			ServerImage: *serverImage, DriverImage: *driverImage, PullPolicy: core.PullPolicy(*policy), Data: common.data,
 			Memory: quantity, ServiceAccount: *account,
@@ -136,7 +144,7 @@ func nodePlugin(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	if err != nil {
 		return usage{err.Error()}
 	}
-	_, records, leases, err := common.clients()
+	_, records, leases, err := common.clients(nodeRequests)
 	if err != nil {
 		return err
 	}

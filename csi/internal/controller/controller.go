@@ -45,6 +45,8 @@ type Controller struct {
 	Helper     Helper
 	// Bound is the time limit of a request.
 	Bound time.Duration
+	// Watches are those of the API server.
+	Watches *Watches
 	// Observer decides that leases have expired.
 	Observer fence.Observer
 }

@@ -118,7 +118,9 @@ func (c *Controller) GetCapacity(ctx context.Context, request *csi.GetCapacityRe
 			return nil, reply.Invalid("%v", err)
 		}
 	}
-	nodes, err := c.Store.Nodes(ctx)
+	ctx, cancel := context.WithTimeout(ctx, c.Bound)
+	defer cancel()
+	nodes, err := c.Watches.nodes(ctx)
 	if err != nil {
 		return nil, reply.Classify("of no name", err)
 	}

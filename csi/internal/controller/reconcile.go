@@ -2,15 +2,18 @@
 
 // The loop that makes and deletes helper pods, and sets volumes free.
 //
-// Invariant: each round decides on what it reads from the API server, takes one step, and may be repeated. Pods are deleted
-// with their grace period: the object of a pod that is gone proves that its server has ended, unless an administrator
-// declared the node dead.
+// Invariants: what the watches show decides whether there is a step to take; what is then read from the API server decides which.
+// Each round takes one step, and may be repeated. Pods are deleted with their grace period: the object of a pod that is gone
+// proves that its server has ended, unless an administrator declared the node dead.
+//
+// Why not from the API server alone: each volume in use would cost requests all the time, for its lease.
 
 package controller
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	core "k8s.io/api/core/v1"
@@ -26,23 +29,36 @@ import (
 // again is the interval at which a volume that a node holds is examined, for its lease.
 const again = 5 * time.Second
 
+// workers is how many volumes are examined at the same time.
+const workers = 8
+
 // Run makes and deletes helper pods, until the context ends. Several controllers may run: each change of a record is a
 // compare-and-swap, and the name of a pod is a function of the grant.
 func (c *Controller) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	if err := c.watch(ctx, queue.Add); err != nil {
+	if err := c.Watches.start(ctx, queue.Add); err != nil {
 		return err
 	}
 	go func() {
 		<-ctx.Done()
 		queue.ShutDown()
 	}()
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() { c.work(ctx, queue) })
+	}
+	all.Wait()
+	return nil
+}
+
+// work examines volumes of the queue until it is shut down. The queue gives a volume to one worker at a time.
+func (c *Controller) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string]) {
 	for {
 		id, stopped := queue.Get()
 		if stopped {
-			return nil
+			return
 		}
-		wait, err := c.Reconcile(ctx, id)
+		wait, err := c.round(ctx, id)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			klog.Errorf("volume %s: %v", id, err)
@@ -57,11 +73,75 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
+// round takes the next step for a volume if the watches show that there is one.
+func (c *Controller) round(ctx context.Context, id string) (time.Duration, error) {
+	if seen, exists := c.Watches.sight(id); exists {
+		if next := c.decide(seen); next.rests() {
+			return next.wait, nil
+		}
+	}
+	return c.Reconcile(ctx, id)
+}
+
+// sight is what a decision is made from.
+type sight struct {
+	volume *store.Volume
+	// pods are the helper pods of the volume.
+	pods []*core.Pod
+	// lease is that of the holder, in the words of store.SeenIn.
+	lease string
+}
+
+// decision is what is done for a volume.
+type decision struct {
+	step    fence.Step
+	expired bool
+	// stops are the helper pods of other grants and those that have ended.
+	stops []string
+	// finishes states that the volume is deleted, and its record is not.
+	finishes bool
+	// wait is when to decide again, 0 for when something changes.
+	wait time.Duration
+}
+
+func (d decision) rests() bool {
+	return len(d.stops) == 0 && !d.finishes && (d.step == fence.Nothing || d.step == fence.Wait)
+}
+
+func (c *Controller) decide(seen sight) decision {
+	volume, next := seen.volume, decision{}
+	var pods fence.Pods
+	current := PodName(volume.Name, volume.Status.Generation)
+	for _, pod := range seen.pods {
+		ended := pod.Status.Phase == core.PodFailed || pod.Status.Phase == core.PodSucceeded
+		if pod.Name == current && volume.Status.Holder != "" {
+			pods.Current = true
+			if !ended {
+				continue
+			}
+		} else {
+			pods.Other++
+		}
+		if pod.DeletionTimestamp == nil {
+			next.stops = append(next.stops, pod.Name)
+		}
+	}
+	if volume.Status.Holder != "" {
+		next.expired = c.Observer.Expired(volume.Name, fmt.Sprintf("%d %s", volume.Status.Generation, seen.lease))
+	}
+	next.step = fence.Next(volume.Status, pods, next.expired)
+	next.finishes = volume.DeletionTimestamp != nil && volume.HasFinalizer() && volume.Status.Holder == ""
+	if volume.Status.Holder != "" || pods.Other > 0 || volume.DeletionTimestamp != nil {
+		next.wait = again
+	}
+	return next
+}
+
 // Reconcile takes the next step for a volume, and returns when to take another one, 0 for when something changes.
 func (c *Controller) Reconcile(ctx context.Context, id string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)
 	defer cancel()
-	volume, err := c.Store.Volume(ctx, id)
+	seen, err := c.look(ctx, id)
 	if apierrors.IsNotFound(err) {
 		c.Observer.Forget(id)
 		return 0, c.Leases.Delete(ctx, id)
@@ -69,19 +149,13 @@ func (c *Controller) Reconcile(ctx context.Context, id string) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	pods, err := c.pods(ctx, volume)
-	if err != nil {
-		return 0, err
-	}
-	expired := false
-	if volume.Status.Holder != "" {
-		seen, err := c.Leases.Seen(ctx, id, volume.Status.Holder)
-		if err != nil {
+	next, volume := c.decide(seen), seen.volume
+	for _, name := range next.stops {
+		if err := c.stop(ctx, name); err != nil {
 			return 0, err
 		}
-		expired = c.Observer.Expired(id, fmt.Sprintf("%d %s", volume.Status.Generation, seen))
 	}
-	switch step := fence.Next(volume.Status, pods, expired); step {
+	switch next.step {
 	case fence.Start:
 		_, err = c.Kubernetes.CoreV1().Pods(c.Namespace).Create(ctx, c.Helper.pod(volume, c.Namespace), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
@@ -91,49 +165,34 @@ func (c *Controller) Reconcile(ctx context.Context, id string) (time.Duration, e
 		err = c.stop(ctx, PodName(id, volume.Status.Generation))
 	case fence.SetFree:
 		klog.Infof("volume %s: released by node %s (generation %d, lease expired: %v)", id, volume.Status.Holder,
-			volume.Status.Generation, expired)
+			volume.Status.Generation, next.expired)
 		volume.Status = fence.Released(volume.Status)
 		_, err = c.Store.UpdateStatus(ctx, volume)
 	}
-	if err != nil {
-		return 0, err
+	if err == nil && next.finishes {
+		err = c.finish(ctx, volume)
 	}
-	if volume.DeletionTimestamp != nil {
-		return again, c.finish(ctx, volume)
-	}
-	if volume.Status.Holder != "" || pods.Other > 0 {
-		return again, nil
-	}
-	return 0, nil
+	return next.wait, err
 }
 
-// pods counts the helper pods of a volume, and deletes those of other grants and those that have ended.
-func (c *Controller) pods(ctx context.Context, volume *store.Volume) (fence.Pods, error) {
-	var seen fence.Pods
-	selector := store.VolumeLabel + "=" + volume.Name
-	list, err := c.Kubernetes.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+// look reads from the API server what a decision is made from.
+func (c *Controller) look(ctx context.Context, id string) (sight, error) {
+	volume, err := c.Store.Volume(ctx, id)
 	if err != nil {
-		return seen, err
+		return sight{}, err
 	}
-	current := PodName(volume.Name, volume.Status.Generation)
+	seen := sight{volume: volume}
+	list, err := c.Kubernetes.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: store.VolumeLabel + "=" + id})
+	if err != nil {
+		return sight{}, err
+	}
 	for n := range list.Items {
-		pod := &list.Items[n]
-		ended := pod.Status.Phase == core.PodFailed || pod.Status.Phase == core.PodSucceeded
-		if pod.Name == current && volume.Status.Holder != "" {
-			seen.Current = true
-			if !ended {
-				continue
-			}
-		} else {
-			seen.Other++
-		}
-		if pod.DeletionTimestamp == nil {
-			if err := c.stop(ctx, pod.Name); err != nil {
-				return seen, err
-			}
-		}
+		seen.pods = append(seen.pods, &list.Items[n])
 	}
-	return seen, nil
+	if holder := volume.Status.Holder; holder != "" {
+		seen.lease, err = c.Leases.Seen(ctx, id, holder)
+	}
+	return seen, err
 }
 
 // stop deletes a pod in the ordinary way: the object stays until the kubelet has confirmed that the containers have ended.
@@ -147,9 +206,6 @@ func (c *Controller) stop(ctx context.Context, name string) error {
 
 // finish removes the finalizer of a deleted volume if no node has flash of it, or its node does not exist any more.
 func (c *Controller) finish(ctx context.Context, volume *store.Volume) error {
-	if !volume.HasFinalizer() || volume.Status.Holder != "" {
-		return nil
-	}
 	if flash := volume.Status.Flash; flash != nil {
 		_, err := c.Kubernetes.CoreV1().Nodes().Get(ctx, flash.Node, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// The watches that start a round of the loop.
+// The watches: what the API server has of volumes, pods, leases and nodes, as of a moment ago.
 //
-// Invariant: a missed event delays a round by resync at most.
+// Invariants: a missed event delays a round by resync at most. What is seen here starts a round, ends one without a step, and is
+// published as capacity; nothing is changed because of it alone.
 
 package controller
 
@@ -11,9 +12,13 @@ import (
 	"fmt"
 	"time"
 
+	coordination "k8s.io/api/coordination/v1"
+	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"larder.dev/csi/internal/store"
@@ -22,27 +27,105 @@ import (
 // resync is how often each volume is examined although nothing changed.
 const resync = time.Minute
 
-// watch calls add with the id of each volume of which the record or a helper pod changed. The objects of the watches are used
-// for nothing else: a step reads what it decides on from the API server.
-func (c *Controller) watch(ctx context.Context, add func(string)) error {
-	records := dynamicinformer.NewFilteredDynamicSharedInformerFactory(c.Store.Dynamic, resync, c.Namespace, nil)
-	pods := informers.NewSharedInformerFactoryWithOptions(c.Kubernetes, resync, informers.WithNamespace(c.Namespace),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = store.VolumeLabel }))
-	record := records.ForResource(store.VolumeResource).Informer()
-	pod := pods.Core().V1().Pods().Informer()
-	byName := func(object metav1.Object) string { return object.GetName() }
-	byLabel := func(object metav1.Object) string { return object.GetLabels()[store.VolumeLabel] }
-	for informer, name := range map[cache.SharedIndexInformer]func(metav1.Object) string{record: byName, pod: byLabel} {
-		if _, err := informer.AddEventHandler(handler(add, name)); err != nil {
-			return err
-		}
+// byVolume is the index of pods by the volume of which they are.
+const byVolume = "volume"
+
+// Watches of the driver's objects. They are filled while a controller runs.
+type Watches struct {
+	namespace                      string
+	volumes, reports, pods, leases cache.SharedIndexInformer
+	begin                          func(stop <-chan struct{})
+}
+
+// NewWatches returns watches that have not begun.
+func NewWatches(records store.Client, objects kubernetes.Interface) *Watches {
+	labelled := func(options *metav1.ListOptions) { options.LabelSelector = store.VolumeLabel }
+	own := dynamicinformer.NewFilteredDynamicSharedInformerFactory(records.Dynamic, resync, records.Namespace, nil)
+	cluster := dynamicinformer.NewDynamicSharedInformerFactory(records.Dynamic, resync)
+	others := informers.NewSharedInformerFactoryWithOptions(objects, resync, informers.WithNamespace(records.Namespace),
+		informers.WithTweakListOptions(labelled))
+	return &Watches{
+		namespace: records.Namespace,
+		volumes:   own.ForResource(store.VolumeResource).Informer(),
+		reports:   cluster.ForResource(store.NodeResource).Informer(),
+		pods:      others.Core().V1().Pods().Informer(),
+		leases:    others.Coordination().V1().Leases().Informer(),
+		begin: func(stop <-chan struct{}) {
+			own.Start(stop)
+			cluster.Start(stop)
+			others.Start(stop)
+		},
 	}
-	records.Start(ctx.Done())
-	pods.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), record.HasSynced, pod.HasSynced) {
-		return fmt.Errorf("records and pods cannot be watched: %w", ctx.Err())
+}
+
+// start begins the watches and waits until they have seen everything. It calls add with the id of each volume of which the
+// record or a helper pod changed.
+func (w *Watches) start(ctx context.Context, add func(string)) error {
+	byLabel := func(object metav1.Object) string { return object.GetLabels()[store.VolumeLabel] }
+	err := w.pods.AddIndexers(cache.Indexers{byVolume: func(object any) ([]string, error) {
+		return []string{byLabel(object.(*core.Pod))}, nil
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := w.volumes.AddEventHandler(handler(add, metav1.Object.GetName)); err != nil {
+		return err
+	}
+	if _, err := w.pods.AddEventHandler(handler(add, byLabel)); err != nil {
+		return err
+	}
+	w.begin(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), w.volumes.HasSynced, w.reports.HasSynced, w.pods.HasSynced, w.leases.HasSynced) {
+		return fmt.Errorf("volumes, nodes, pods and leases cannot be watched: %w", ctx.Err())
 	}
 	return nil
+}
+
+// sight is what a decision about a volume is made from; false if there is no such volume, or it cannot be read.
+func (w *Watches) sight(id string) (sight, bool) {
+	key := w.namespace + "/" + id
+	object, exists, err := w.volumes.GetIndexer().GetByKey(key)
+	if err != nil || !exists {
+		return sight{}, false
+	}
+	volume, err := store.VolumeOf(object.(*unstructured.Unstructured))
+	if err != nil {
+		return sight{}, false
+	}
+	pods, err := w.pods.GetIndexer().ByIndex(byVolume, id)
+	if err != nil {
+		return sight{}, false
+	}
+	seen := sight{volume: volume}
+	for _, pod := range pods {
+		seen.pods = append(seen.pods, pod.(*core.Pod))
+	}
+	object, exists, err = w.leases.GetIndexer().GetByKey(key)
+	if err != nil {
+		return sight{}, false
+	}
+	var lease *coordination.Lease
+	if exists {
+		lease = object.(*coordination.Lease)
+	}
+	seen.lease = store.SeenIn(lease, volume.Status.Holder)
+	return seen, true
+}
+
+// nodes are what all nodes report; it waits until this is known.
+func (w *Watches) nodes(ctx context.Context) ([]*store.Node, error) {
+	if !cache.WaitForCacheSync(ctx.Done(), w.reports.HasSynced) {
+		return nil, fmt.Errorf("the reports of nodes are not read: %w", ctx.Err())
+	}
+	var all []*store.Node
+	for _, object := range w.reports.GetIndexer().List() {
+		node, err := store.NodeOf(object.(*unstructured.Unstructured))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, node)
+	}
+	return all, nil
 }
 
 func handler(add func(string), name func(metav1.Object) string) cache.ResourceEventHandlerFuncs {

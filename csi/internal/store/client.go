@@ -29,7 +29,7 @@ func (c Client) volumes() dynamic.ResourceInterface {
 	return c.Dynamic.Resource(VolumeResource).Namespace(c.Namespace)
 }
 
-func (c Client) nodes() dynamic.ResourceInterface { return c.Dynamic.Resource(nodes) }
+func (c Client) nodes() dynamic.ResourceInterface { return c.Dynamic.Resource(NodeResource) }
 
 // Volume reads a volume.
 func (c Client) Volume(ctx context.Context, id string) (*Volume, error) {
@@ -119,23 +119,6 @@ func (c Client) FlashRemoved(ctx context.Context, volume *Volume) error {
 	return err
 }
 
-// Nodes reads what the nodes report.
-func (c Client) Nodes(ctx context.Context) ([]*Node, error) {
-	list, err := c.nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	all := make([]*Node, 0, len(list.Items))
-	for n := range list.Items {
-		node := new(Node)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[n].Object, node); err != nil {
-			return nil, err
-		}
-		all = append(all, node)
-	}
-	return all, nil
-}
-
 // Report stores what a node reports.
 func (c Client) Report(ctx context.Context, name string, status NodeStatus) error {
 	object, err := c.nodes().Get(ctx, name, metav1.GetOptions{})
@@ -168,6 +151,15 @@ func VolumeOf(object *unstructured.Unstructured) (*Volume, error) {
 		return nil, fmt.Errorf("volume %s: %w", object.GetName(), err)
 	}
 	return volume, nil
+}
+
+// NodeOf converts what an informer returns.
+func NodeOf(object *unstructured.Unstructured) (*Node, error) {
+	node := new(Node)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, node); err != nil {
+		return nil, fmt.Errorf("node %s: %w", object.GetName(), err)
+	}
+	return node, nil
 }
 
 func unstructuredOf(object any) (*unstructured.Unstructured, error) {

@@ -56,13 +56,22 @@ func (l Leases) Seen(ctx context.Context, id, holder string) (string, error) {
 	lease, err := l.Kubernetes.CoordinationV1().Leases(l.Namespace).Get(ctx, id, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "none for " + holder, nil
+		return SeenIn(nil, holder), nil
 	case err != nil:
 		return "", err
-	case ptr.Deref(lease.Spec.HolderIdentity, "") != holder:
-		return "of another node than " + holder, nil
 	}
-	return fmt.Sprintf("%s at %s", holder, lease.Spec.RenewTime), nil
+	return SeenIn(lease, holder), nil
+}
+
+// SeenIn is the text for a lease that was read; nil if there is none.
+func SeenIn(lease *coordination.Lease, holder string) string {
+	switch {
+	case lease == nil:
+		return "none for " + holder
+	case ptr.Deref(lease.Spec.HolderIdentity, "") != holder:
+		return "of another node than " + holder
+	}
+	return fmt.Sprintf("%s at %s", holder, lease.Spec.RenewTime)
 }
 
 // Delete removes the lease of a volume that is released or deleted.

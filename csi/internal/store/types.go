@@ -37,11 +37,11 @@ const (
 // The resources.
 var (
 	VolumeResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "lardervolumes"}
-	nodes          = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "lardernodes"}
+	NodeResource   = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "lardernodes"}
 )
 
 // Kinds lists the resources with the kinds of their lists, for a fake client.
-var Kinds = map[schema.GroupVersionResource]string{VolumeResource: "LarderVolumeList", nodes: "LarderNodeList"}
+var Kinds = map[schema.GroupVersionResource]string{VolumeResource: "LarderVolumeList", NodeResource: "LarderNodeList"}
 
 // VolumeSpec is what was asked for.
 type VolumeSpec struct {

@@ -89,7 +89,8 @@ func New(t testing.TB, names ...string) *Cluster {
 	cluster.Leases = store.Leases{Kubernetes: cluster.Objects, Namespace: Namespace}
 	cluster.Controller = &controller.Controller{
 		Store: cluster.Store, Leases: cluster.Leases, Kubernetes: cluster.Objects, Namespace: Namespace, Bound: 5 * time.Second,
-		Helper: controller.Helper{ServerImage: "larder", DriverImage: "larder-csi", Data: "/var/lib/larder-csi", Memory: resource.MustParse("1Gi")},
+		Watches: controller.NewWatches(cluster.Store, cluster.Objects),
+		Helper:  controller.Helper{ServerImage: "larder", DriverImage: "larder-csi", Data: "/var/lib/larder-csi", Memory: resource.MustParse("1Gi")},
 	}
 	cluster.launch = func(machine *Machine, id string) func() {
 		machine.Servers.set(id, true)

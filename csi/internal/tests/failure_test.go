@@ -14,7 +14,9 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"larder.dev/csi/internal/controller"
@@ -174,6 +176,38 @@ func TestAHelperPodThatWasDeletedByHandIsMadeAgain(t *testing.T) {
 	must(t, cluster.Objects.CoreV1().Pods(testrig.Namespace).Delete(background, controller.PodName(id, 1), deleteOptions))
 	cluster.Eventually("the server runs again", func() bool { return len(cluster.Running(id)) == 1 })
 	must(t, stage(a, id))
+	must(t, unstage(a, id))
+}
+
+// However often it is examined: 10,000 volumes in use would otherwise take all requests that the controller may make.
+func TestAVolumeInUseCostsTheAPIServerNothing(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	pods := cluster.Objects.CoreV1().Pods(testrig.Namespace)
+	cluster.Records.ClearActions()
+	for n := range 50 {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"round":"%d"}}}`, n)
+		_, err := pods.Patch(background, controller.PodName(id, 1), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		must(t, err)
+		time.Sleep(2 * time.Millisecond)
+	}
+	// It is examined: the pod that is deleted is made again.
+	must(t, pods.Delete(background, controller.PodName(id, 1), deleteOptions))
+	cluster.Eventually("the helper pod is made again", func() bool {
+		pod, err := pods.Get(background, controller.PodName(id, 1), metav1.GetOptions{})
+		return err == nil && pod.Annotations["round"] == ""
+	})
+	reads := 0
+	for _, action := range cluster.Records.Actions() {
+		if action.Matches("get", "lardervolumes") {
+			reads++
+		}
+	}
+	if reads < 1 || reads > 5 {
+		t.Fatalf("the record was read %d times in 50 rounds without a step and one with a step", reads)
+	}
 	must(t, unstage(a, id))
 }
 
