@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	"sigs.k8s.io/yaml"
@@ -47,26 +45,13 @@ func at(value any, keys ...any) any {
 // render renders the chart and returns its objects by kind and name.
 func render(t *testing.T, text string) (map[string]object, error) {
 	t.Helper()
-	loaded, err := loader.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	given, err := chartutil.ReadValues([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := chartutil.ReleaseOptions{Name: "lard", Namespace: "storage", IsInstall: true}
-	values, err := chartutil.ToRenderValues(loaded, given, options, chartutil.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	files, err := engine.Render(loaded, values)
+	documents, err := Documents(path, "lard", "storage", text)
 	if err != nil {
 		return nil, err
 	}
 	objects := map[string]object{}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		for _, document := range strings.Split(files[name], "\n---") {
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		for _, document := range documents[name] {
 			var found object
 			if err := yaml.UnmarshalStrict([]byte(document), &found); err != nil {
 				t.Fatalf("%s: %v\n%s", name, err, document)

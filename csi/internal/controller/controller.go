@@ -215,6 +215,10 @@ func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolume
 	defer cancel()
 	volume, err := c.Store.Volume(ctx, id)
 	if apierrors.IsNotFound(err) {
+		// An earlier request may have been interrupted after it deleted the record.
+		if err := c.deleteClaim(ctx, id); err != nil {
+			return nil, reply.Classify(id, err)
+		}
 		return new(csi.DeleteVolumeResponse), nil
 	}
 	if err != nil {
@@ -224,15 +228,34 @@ func (c *Controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolume
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s: node %s holds it; accepted: a volume that was unstaged", id,
 			volume.Status.Holder)
 	}
-	// The record first: from here on no node is granted the volume.
-	if err := c.Store.Delete(ctx, id); err != nil {
+	// The record first: from here on no node is granted the volume. It is a conflict if a node took it meanwhile.
+	if err := c.Store.Delete(ctx, volume); err != nil {
 		return nil, reply.Classify(id, err)
 	}
-	err = c.Kubernetes.CoreV1().PersistentVolumeClaims(c.Namespace).Delete(ctx, volume.Spec.BackingClaim, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := c.deleteClaim(ctx, id); err != nil {
 		return nil, reply.Classify(id, err)
 	}
 	return new(csi.DeleteVolumeResponse), nil
+}
+
+// deleteClaim deletes the backing claim of a volume, which has the volume's name and label.
+func (c *Controller) deleteClaim(ctx context.Context, id string) error {
+	claims := c.Kubernetes.CoreV1().PersistentVolumeClaims(c.Namespace)
+	claim, err := claims.Get(ctx, id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if claim.Labels[store.VolumeLabel] != id {
+		return fmt.Errorf("claim %s/%s: has no label %s=%s; accepted: the backing claim of the volume", c.Namespace, id, store.VolumeLabel, id)
+	}
+	err = claims.Delete(ctx, id, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // ValidateVolumeCapabilities states whether a volume can be used as a request wants to.

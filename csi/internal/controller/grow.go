@@ -120,7 +120,7 @@ func (c *Controller) GetCapacity(ctx context.Context, request *csi.GetCapacityRe
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)
 	defer cancel()
-	nodes, err := c.Watches.nodes(ctx)
+	nodes, err := c.Watches.reported(ctx)
 	if err != nil {
 		return nil, reply.Classify("of no name", err)
 	}

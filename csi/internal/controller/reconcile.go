@@ -13,6 +13,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +91,8 @@ type sight struct {
 	pods []*core.Pod
 	// lease is that of the holder, in the words of store.SeenIn.
 	lease string
+	// dead states that the holder's node was declared dead or deleted.
+	dead bool
 }
 
 // decision is what is done for a volume.
@@ -110,7 +113,7 @@ func (d decision) rests() bool {
 
 func (c *Controller) decide(seen sight) decision {
 	volume, next := seen.volume, decision{}
-	var pods fence.Pods
+	pods := fence.Pods{Dead: seen.dead}
 	current := PodName(volume.Name, volume.Status.Generation)
 	for _, pod := range seen.pods {
 		ended := pod.Status.Phase == core.PodFailed || pod.Status.Phase == core.PodSucceeded
@@ -189,10 +192,31 @@ func (c *Controller) look(ctx context.Context, id string) (sight, error) {
 	for n := range list.Items {
 		seen.pods = append(seen.pods, &list.Items[n])
 	}
-	if holder := volume.Status.Holder; holder != "" {
-		seen.lease, err = c.Leases.Seen(ctx, id, holder)
+	holder := volume.Status.Holder
+	if holder == "" {
+		return seen, nil
 	}
+	if seen.lease, err = c.Leases.Seen(ctx, id, holder); err != nil {
+		return sight{}, err
+	}
+	seen.dead, err = c.dead(ctx, holder)
 	return seen, err
+}
+
+// dead reports whether an administrator declared the node dead by a taint, or deleted it.
+func (c *Controller) dead(ctx context.Context, name string) (bool, error) {
+	node, err := c.Kubernetes.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return isDead(node), nil
+}
+
+func isDead(node *core.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint core.Taint) bool { return taint.Key == core.TaintNodeOutOfService })
 }
 
 // stop deletes a pod in the ordinary way: the object stays until the kubelet has confirmed that the containers have ended.

@@ -32,9 +32,9 @@ const byVolume = "volume"
 
 // Watches of the driver's objects. They are filled while a controller runs.
 type Watches struct {
-	namespace                      string
-	volumes, reports, pods, leases cache.SharedIndexInformer
-	begin                          func(stop <-chan struct{})
+	namespace                             string
+	volumes, reports, pods, leases, nodes cache.SharedIndexInformer
+	begin                                 func(stop <-chan struct{})
 }
 
 // NewWatches returns watches that have not begun.
@@ -43,19 +43,36 @@ func NewWatches(records store.Client, objects kubernetes.Interface) *Watches {
 	own := dynamicinformer.NewFilteredDynamicSharedInformerFactory(records.Dynamic, resync, records.Namespace, nil)
 	cluster := dynamicinformer.NewDynamicSharedInformerFactory(records.Dynamic, resync)
 	others := informers.NewSharedInformerFactoryWithOptions(objects, resync, informers.WithNamespace(records.Namespace),
-		informers.WithTweakListOptions(labelled))
+		informers.WithTweakListOptions(labelled), informers.WithTransform(slim))
+	nodes := informers.NewSharedInformerFactoryWithOptions(objects, resync, informers.WithTransform(slim))
 	return &Watches{
 		namespace: records.Namespace,
 		volumes:   own.ForResource(store.VolumeResource).Informer(),
 		reports:   cluster.ForResource(store.NodeResource).Informer(),
 		pods:      others.Core().V1().Pods().Informer(),
 		leases:    others.Coordination().V1().Leases().Informer(),
+		nodes:     nodes.Core().V1().Nodes().Informer(),
 		begin: func(stop <-chan struct{}) {
 			own.Start(stop)
 			cluster.Start(stop)
 			others.Start(stop)
+			nodes.Start(stop)
 		},
 	}
+}
+
+// slim keeps of an object what is used here: nodes are large, and there are many.
+func slim(object any) (any, error) {
+	if node, is := object.(*core.Node); is {
+		return &core.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+			Spec:       core.NodeSpec{Taints: node.Spec.Taints},
+		}, nil
+	}
+	if other, is := object.(metav1.Object); is {
+		other.SetManagedFields(nil)
+	}
+	return object, nil
 }
 
 // start begins the watches and waits until they have seen everything. It calls add with the id of each volume of which the
@@ -75,8 +92,10 @@ func (w *Watches) start(ctx context.Context, add func(string)) error {
 		return err
 	}
 	w.begin(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), w.volumes.HasSynced, w.reports.HasSynced, w.pods.HasSynced, w.leases.HasSynced) {
-		return fmt.Errorf("volumes, nodes, pods and leases cannot be watched: %w", ctx.Err())
+	for _, watch := range []cache.SharedIndexInformer{w.volumes, w.reports, w.pods, w.leases, w.nodes} {
+		if !cache.WaitForCacheSync(ctx.Done(), watch.HasSynced) {
+			return fmt.Errorf("volumes, reports of nodes, pods, leases and nodes cannot be watched: %w", ctx.Err())
+		}
 	}
 	return nil
 }
@@ -109,11 +128,13 @@ func (w *Watches) sight(id string) (sight, bool) {
 		lease = object.(*coordination.Lease)
 	}
 	seen.lease = store.SeenIn(lease, volume.Status.Holder)
-	return seen, true
+	object, exists, err = w.nodes.GetIndexer().GetByKey(volume.Status.Holder)
+	seen.dead = !exists || isDead(object.(*core.Node))
+	return seen, err == nil
 }
 
-// nodes are what all nodes report; it waits until this is known.
-func (w *Watches) nodes(ctx context.Context) ([]*store.Node, error) {
+// reported is what all nodes report; it waits until this is known.
+func (w *Watches) reported(ctx context.Context) ([]*store.Node, error) {
 	if !cache.WaitForCacheSync(ctx.Done(), w.reports.HasSynced) {
 		return nil, fmt.Errorf("the reports of nodes are not read: %w", ctx.Err())
 	}

@@ -151,12 +151,14 @@ func Release(record Record, node string, flushed bool) (Record, bool) {
 	return record, true
 }
 
-// Pods is what the API server knows about the helper pods of a volume.
+// Pods is what the API server knows about the helper pods of a volume, and about the node of its holder.
 type Pods struct {
 	// Current states that the helper pod of the record's generation exists, also if it is being deleted.
 	Current bool
 	// Other is the number of helper pods of other generations.
 	Other int
+	// Dead states that an administrator declared the holder's node dead, or deleted it.
+	Dead bool
 }
 
 // Step is what the controller does next.
@@ -178,6 +180,9 @@ const (
 
 // Next decides the controller's step. Expired states that the holder's lease has not changed for longer than its duration.
 // Helper pods of other generations are deleted in any case, and nothing is started before they are gone.
+//
+// On a dead node nothing is started: a pod that no kubelet runs would look like a server, and the volume would never be free. The
+// pod that exists there is deleted, because it tolerates each taint: Kubernetes removes only pods that are being deleted.
 func Next(record Record, pods Pods, expired bool) Step {
 	switch record.Phase {
 	case Releasing:
@@ -190,12 +195,16 @@ func Next(record Record, pods Pods, expired bool) Step {
 		return SetFree
 	case Serving:
 		switch {
+		case pods.Current && pods.Dead:
+			return Stop
 		case pods.Current:
 			return Nothing
 		case pods.Other > 0:
 			return Wait
 		case expired:
 			return SetFree
+		case pods.Dead:
+			return Wait
 		}
 		return Start
 	case Preparing:

@@ -97,9 +97,11 @@ func (c Client) update(ctx context.Context, volume *Volume, subresources ...stri
 	return VolumeOf(got)
 }
 
-// Delete deletes the record, once its finalizer is removed.
-func (c Client) Delete(ctx context.Context, id string) error {
-	err := c.volumes().Delete(ctx, id, metav1.DeleteOptions{})
+// Delete deletes the record, once its finalizer is removed. It fails with a conflict if the volume was changed since it was read.
+func (c Client) Delete(ctx context.Context, volume *Volume) error {
+	err := c.volumes().Delete(ctx, volume.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID: &volume.UID, ResourceVersion: &volume.ResourceVersion,
+	}})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

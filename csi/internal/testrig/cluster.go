@@ -93,8 +93,8 @@ func New(t testing.TB, names ...string) *Cluster {
 		Helper:  controller.Helper{ServerImage: "larder", DriverImage: "larder-csi", Data: "/var/lib/larder-csi", Memory: resource.MustParse("1Gi")},
 	}
 	cluster.launch = func(machine *Machine, id string) func() {
-		machine.Servers.set(id, true)
-		return func() { machine.Servers.set(id, false) }
+		machine.Servers.Run(id, true)
+		return func() { machine.Servers.Run(id, false) }
 	}
 	for _, name := range names {
 		cluster.Machines[name] = cluster.machine(name)
@@ -123,35 +123,42 @@ func New(t testing.TB, names ...string) *Cluster {
 }
 
 func (c *Cluster) machine(name string) *Machine {
+	machine := NewMachine(c.t, name, c.Store, c.Leases)
+	_, err := c.Objects.CoreV1().Nodes().Create(context.Background(), &core.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return machine
+}
+
+// NewMachine makes a node plugin on a machine of its own, with these clients of an API server.
+func NewMachine(t testing.TB, name string, records store.Client, leases store.Leases) *Machine {
+	t.Helper()
 	// Short, because a control socket lies below it.
 	dir, err := os.MkdirTemp("", "csi")
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
-	c.t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	kubelet := filepath.Join(dir, "k")
 	if err := os.Mkdir(kubelet, 0o750); err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	root, err := safepath.New(kubelet)
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	machine := &Machine{Kubelet: kubelet, Flash: newFlash(), Devices: newDevices(), Mounts: mount.NewFakeMounter(nil), Servers: newServers()}
 	machine.Node = &node.Node{
-		Name: name, Data: filepath.Join(dir, "d"), Kubelet: root, Store: c.Store, Leases: c.Leases, Flash: machine.Flash,
+		Name: name, Data: filepath.Join(dir, "d"), Kubelet: root, Store: records, Leases: leases, Flash: machine.Flash,
 		Devices: machine.Devices,
 		Mounter: mount.NewSafeFormatAndMount(machine.Mounts, &testingexec.FakeExec{DisableScripts: true}),
 		Resizer: resizer{},
 		Server:  machine.Servers.at,
 		Bound:   10 * time.Second, FlushBound: time.Second,
-	}
-	_, err = c.Objects.CoreV1().Nodes().Create(context.Background(), &core.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
-		c.t.Fatal(err)
 	}
 	return machine
 }

@@ -211,7 +211,8 @@ type Servers struct {
 
 func newServers() *Servers { return &Servers{running: map[string]bool{}} }
 
-func (s *Servers) set(id string, running bool) {
+// Run starts or ends the server of a volume.
+func (s *Servers) Run(id string, running bool) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.running[id] = running
