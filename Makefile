@@ -30,7 +30,7 @@ THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
-	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image \
+	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image image-csi \
 	deps-packages test-python deps-python test-csi test-mutants
 
 help:
@@ -45,7 +45,8 @@ help:
 	@echo "make build-postgres    the library for PostgreSQL; make install-postgres installs it for PG_CONFIG"
 	@echo "             ($(PG_CONFIG)); make uninstall-postgres removes it"
 	@echo "make packages    packages of Debian and an RPM, in $(PACKAGES); make test-packages installs and upgrades"
-	@echo "             them in bare roots, as root; make image makes a container image from a package"
+	@echo "             them in bare roots, as root; make image makes a container image from a package,"
+	@echo "             make image-csi that of the driver for Kubernetes"
 	@echo "make test-python    install the Python package into $(RELEASE)/../python, and test it; not in make test"
 	@echo "make test-csi    the driver for Kubernetes, with Go: lints, tests, csi-sanity and the chart; not in make test"
 	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
@@ -147,6 +148,10 @@ test-csi:
 
 image: packages
 	scripts/image $(PACKAGES)
+
+# Needs Go.
+image-csi: deps-packages
+	csi/image $(PACKAGES)
 
 demo: build deps-demo
 	$(RELEASE)/larder demo --dir $(DEMO)

@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"syscall"
 
 	"k8s.io/klog/v2"
+
+	"larder.dev/csi/internal/driver"
 )
 
 // usage is an error of the command line.
@@ -35,7 +38,7 @@ func main() {
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	klog.Flush()
-	if err == nil {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "larder-csi: %v\n", err)
@@ -46,8 +49,15 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) == 1 && (args[0] == "--version" || args[0] == "--help") {
+		fmt.Println("larder-csi", driver.Version)
+		if args[0] == "--help" {
+			fmt.Println("usage: larder-csi controller|node|device-node; larder-csi COMMAND --help prints the flags of a command")
+		}
+		return nil
+	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return usage{"command: missing or unknown; accepted: controller, node, device-node"}
+		return usage{"command: missing or unknown; accepted: controller, node, device-node, --version, --help"}
 	}
 	flags := flag.NewFlagSet("larder-csi "+args[0], flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -56,7 +66,9 @@ func run(ctx context.Context, args []string) error {
 
 // parse reads the flags of a command and returns its arguments.
 func parse(flags *flag.FlagSet, args []string, most int) ([]string, error) {
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil, err
+	} else if err != nil {
 		return nil, usage{err.Error()}
 	}
 	if flags.NArg() != most {
