@@ -14,6 +14,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -141,6 +142,49 @@ func TestAPartitionedNodeIsFenced(t *testing.T) {
 	must(t, stage(a, id))
 	if a.Flash.Created != 2 {
 		t.Fatal("the stale flash of the partitioned node was used")
+	}
+}
+
+// Kubernetes removes pods of a node that was declared dead only if they are being deleted, and helper pods tolerate each taint.
+func TestAHelperPodOfADeadNodeIsDeletedAndNotMadeAgain(t *testing.T) {
+	for name, declare := range map[string]func(*testrig.Cluster){
+		"by a taint": func(cluster *testrig.Cluster) {
+			node := &core.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: core.NodeSpec{Taints: []core.Taint{{
+				Key: core.TaintNodeOutOfService, Effect: core.TaintEffectNoExecute,
+			}}}}
+			_, err := cluster.Objects.CoreV1().Nodes().Update(background, node, metav1.UpdateOptions{})
+			must(t, err)
+		},
+		"by its deletion": func(cluster *testrig.Cluster) {
+			must(t, cluster.Objects.CoreV1().Nodes().Delete(background, "node-a", deleteOptions))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := testrig.New(t, "node-a")
+			a := cluster.Machines["node-a"]
+			id := create(t, cluster, "db", nil)
+			must(t, stage(a, id))
+			a.Detach(true)
+			declare(cluster)
+			reconcile := func() { _, _ = cluster.Controller.Reconcile(background, id) }
+			pods := cluster.Objects.CoreV1().Pods(testrig.Namespace)
+			cluster.Eventually("the helper pod is being deleted", func() bool {
+				reconcile()
+				pod, err := pods.Get(background, controller.PodName(id, 1), metav1.GetOptions{})
+				return err == nil && pod.DeletionTimestamp != nil
+			})
+			_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, controller.PodName(id, 1))
+			for range 3 {
+				reconcile()
+			}
+			if list, err := pods.List(background, metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+				t.Fatalf("a helper pod was made on a dead node: %v", err)
+			}
+			// Its lease has not expired.
+			if got := record(t, cluster, id); got.Holder != "node-a" {
+				t.Fatalf("%+v", got)
+			}
+		})
 	}
 }
 

@@ -151,6 +151,23 @@ func TestADeletedVolumeLeavesNothing(t *testing.T) {
 	}
 }
 
+// The controller ended between the deletions of the record and of the claim, and the record is gone when the request is repeated.
+func TestAnInterruptedDeletionIsFinished(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	id := create(t, cluster, "db", nil)
+	volume, err := cluster.Store.Volume(background, id)
+	must(t, err)
+	must(t, cluster.Store.Delete(background, volume))
+	cluster.Eventually("the record is gone", func() bool { _, err := cluster.Store.Volume(background, id); return err != nil })
+	_, err = cluster.Controller.DeleteVolume(background, &csi.DeleteVolumeRequest{VolumeId: id})
+	must(t, err)
+	claims, err := cluster.Objects.CoreV1().PersistentVolumeClaims(testrig.Namespace).List(background, metav1.ListOptions{})
+	must(t, err)
+	if len(claims.Items) != 0 {
+		t.Fatalf("%d backing claims were kept", len(claims.Items))
+	}
+}
+
 func TestDirtyFlashKeepsItsVolumeUntilAFlush(t *testing.T) {
 	cluster := testrig.New(t, "node-a", "node-b")
 	a, b := cluster.Machines["node-a"], cluster.Machines["node-b"]

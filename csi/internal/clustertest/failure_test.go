@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Failures of the control plane and of the controller, in the middle of what they do.
+
+package clustertest
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/store"
+)
+
+// life creates a volume, uses it, and deletes it. Each step is repeated until it succeeds.
+func (r *rig) life(t *testing.T, name string, node *machine) {
+	t.Helper()
+	id := r.create(t, name)
+	staged(t, node, id)
+	if got := r.record(t, id); got.Holder != node.Name || got.Phase != fence.Serving {
+		t.Fatalf("%+v", got)
+	}
+	unstaged(t, node, id)
+	if got := r.record(t, id); got.Holder != "" || got.Generation != 1 {
+		t.Fatalf("%+v", got)
+	}
+	r.destroy(t, id, node)
+}
+
+// The controller changes the API server in a fixed number of requests in the life of a volume. It is killed before and after each
+// of them.
+func TestTheControllerIsKilledAtEachStep(t *testing.T) {
+	r := setup(t)
+	a := r.machine(t, "kill-a")
+	defer r.proxy.intercept(nil)
+	for _, after := range []bool{false, true} {
+		for n := 1; ; n++ {
+			var mutex sync.Mutex
+			seen, what := 0, ""
+			r.proxy.intercept(func(request *http.Request, writer http.ResponseWriter, forward func(http.ResponseWriter)) {
+				mutex.Lock()
+				// Requests of other parts that use the rights of the controller are not counted.
+				if request.Method == http.MethodPatch || !strings.HasPrefix(request.UserAgent(), "larder-csi/") {
+					mutex.Unlock()
+					forward(writer)
+					return
+				}
+				seen++
+				kills := seen == n
+				if kills {
+					what = request.Method + " " + request.URL.Path
+				}
+				mutex.Unlock()
+				if !kills {
+					forward(writer)
+					return
+				}
+				if after {
+					forward(httptest.NewRecorder())
+				}
+				r.controller.kill()
+				panic(http.ErrAbortHandler)
+			})
+			r.life(t, fmt.Sprintf("kill-%v-%d", after, n), a)
+			r.proxy.intercept(nil)
+			mutex.Lock()
+			ended := what == ""
+			t.Logf("killed (after it: %v) at request %d: %s", after, n, what)
+			mutex.Unlock()
+			if ended {
+				// The record, the claim, the pod, the deletion of the pod, the release, and three deletions.
+				if n < 8 {
+					t.Fatalf("only %d requests were seen", n-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestTheAPIServerAndEtcdAreKilled(t *testing.T) {
+	r := setup(t)
+	a, b := r.machine(t, "restart-a"), r.machine(t, "restart-b")
+	used := r.create(t, "restart-used")
+	staged(t, a, used)
+	before := r.record(t, used)
+	for round, programs := range [][]*process{{r.api}, {r.etcd}, {r.api, r.etcd}} {
+		var lives sync.WaitGroup
+		for n, node := range []*machine{a, b} {
+			lives.Add(1)
+			go func() {
+				defer lives.Done()
+				t.Run(fmt.Sprintf("life %d of round %d", n, round), func(t *testing.T) { r.life(t, fmt.Sprintf("restart-%d-%d", round, n), node) })
+			}()
+		}
+		eventually(t, "a volume is being created or used", bound, func() error {
+			volumes, err := r.store.Volumes(background)
+			if err == nil && len(volumes) < 2 {
+				return fmt.Errorf("%d volumes", len(volumes))
+			}
+			return err
+		})
+		must(t, r.restart(programs...))
+		lives.Wait()
+	}
+	// What was in use meanwhile still is: same grant, same pod, server not stopped.
+	if after := r.record(t, used); after.Generation != before.Generation || after.Holder != a.Name || after.Phase != fence.Serving {
+		t.Fatalf("%+v became %+v", before, after)
+	}
+	if _, err := a.Server("").Status(background); err == nil {
+		t.Fatal("a server without a volume answers")
+	}
+	must(t, a.stage(background, used))
+	r.destroy(t, used, a)
+}
+
+func TestDeletionInEachOrder(t *testing.T) {
+	r := setup(t)
+	a := r.machine(t, "delete-a")
+	records := r.records.Resource(store.VolumeResource).Namespace(namespace)
+	claims := r.objects.CoreV1().PersistentVolumeClaims(namespace)
+
+	t.Run("a volume that was never used", func(t *testing.T) {
+		id := r.create(t, "delete-unused")
+		must(t, r.deleteVolume(id))
+		must(t, r.deleteVolume(id))
+		r.nothingLeft(t, id, a)
+	})
+	t.Run("a staged volume", func(t *testing.T) {
+		id := r.create(t, "delete-staged")
+		staged(t, a, id)
+		wants(t, r.deleteVolume(id), codes.FailedPrecondition)
+		r.destroy(t, id, a)
+	})
+	t.Run("the record by hand, while it is staged", func(t *testing.T) {
+		id := r.create(t, "delete-record")
+		staged(t, a, id)
+		must(t, records.Delete(background, id, metav1.DeleteOptions{}))
+		if got, err := r.store.Volume(background, id); err != nil || got.DeletionTimestamp == nil || got.Status.Holder != a.Name {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		r.destroy(t, id, a)
+	})
+	t.Run("the record by hand, then the volume", func(t *testing.T) {
+		id := r.create(t, "delete-record-first")
+		must(t, records.Delete(background, id, metav1.DeleteOptions{}))
+		eventually(t, "the record is gone", bound, func() error {
+			_, err := r.store.Volume(background, id)
+			return isGone("record", err)
+		})
+		// The data is still there: only a deletion of the volume deletes it.
+		if claim, err := claims.Get(background, id, metav1.GetOptions{}); err != nil || claim.DeletionTimestamp != nil {
+			t.Fatalf("the backing claim was deleted with the record: %v", err)
+		}
+		must(t, r.deleteVolume(id))
+		r.nothingLeft(t, id, a)
+	})
+	t.Run("the backing claim by hand, while it is staged", func(t *testing.T) {
+		id := r.create(t, "delete-claim")
+		staged(t, a, id)
+		must(t, claims.Delete(background, id, metav1.DeleteOptions{}))
+		if claim, err := claims.Get(background, id, metav1.GetOptions{}); err != nil || claim.DeletionTimestamp == nil {
+			t.Fatalf("the claim of a helper pod must stay: %v", err)
+		}
+		must(t, a.stage(background, id))
+		r.destroy(t, id, a)
+	})
+	t.Run("the node of its flash before it", func(t *testing.T) {
+		b := r.machine(t, "delete-b")
+		id := r.create(t, "delete-node")
+		staged(t, b, id)
+		unstaged(t, b, id)
+		b.lose(true)
+		must(t, r.objects.CoreV1().Nodes().Delete(background, b.Name, metav1.DeleteOptions{}))
+		must(t, r.deleteVolume(id))
+		r.nothingLeft(t, id)
+	})
+}
+
+// A node takes the volume between the two requests of a deletion.
+func TestADeletionThatWasOvertakenByAStageDeletesNothing(t *testing.T) {
+	r := setup(t)
+	a := r.machine(t, "overtake-a")
+	id := r.create(t, "overtake")
+	defer r.proxy.intercept(nil)
+	arrived, staging := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.proxy.intercept(func(request *http.Request, writer http.ResponseWriter, forward func(http.ResponseWriter)) {
+		if request.Method == http.MethodDelete && strings.HasSuffix(request.URL.Path, "/lardervolumes/"+id) {
+			once.Do(func() { close(arrived); <-staging })
+		}
+		forward(writer)
+	})
+	deleted := make(chan error, 1)
+	go func() { deleted <- r.deleteVolume(id) }()
+	select {
+	case <-arrived:
+	case err := <-deleted:
+		t.Fatalf("the deletion did not reach the API server: %v", err)
+	case <-time.After(bound):
+		t.Fatal("the deletion did not reach the API server")
+	}
+	err := a.stage(background, id)
+	close(staging)
+	must(t, err)
+	wants(t, <-deleted, codes.Aborted)
+	if got, err := r.store.Volume(background, id); err != nil || got.DeletionTimestamp != nil {
+		t.Fatalf("a volume in use is being deleted: %v", err)
+	}
+	if claim, err := r.objects.CoreV1().PersistentVolumeClaims(namespace).Get(background, id, metav1.GetOptions{}); err != nil || claim.DeletionTimestamp != nil {
+		t.Fatalf("the backing claim of a volume in use is being deleted: %v", err)
+	}
+	r.proxy.intercept(nil)
+	r.destroy(t, id, a)
+	if _, err := r.store.Volume(background, id); !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+}
