@@ -31,7 +31,8 @@ SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
 	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean packages test-packages image image-csi \
-	deps-packages test-python deps-python test-csi test-mutants
+	deps-packages test-python deps-python test-csi test-csi-cluster \
+	test-mutants
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -49,6 +50,8 @@ help:
 	@echo "             make image-csi that of the driver for Kubernetes"
 	@echo "make test-python    install the Python package into $(RELEASE)/../python, and test it; not in make test"
 	@echo "make test-csi    the driver for Kubernetes, with Go: lints, tests, csi-sanity and the chart; not in make test"
+	@echo "make test-csi-cluster    the driver with a real control plane of Kubernetes, which the first run builds; not in"
+	@echo "             make test; ARGS: those of go test, such as -run Deletion"
 	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before; make uninstall removes them"
@@ -145,6 +148,11 @@ test-python: build deps-python
 # Not part of `make test`: it needs Go, and downloads modules. LARDER is the server that the tests start.
 test-csi:
 	LARDER=$(abspath $(LARDER)) csi/check
+
+# Not part of `make test`: it needs Go and Debian's package etcd-server, and builds Kubernetes once. LARDER_CONTROL_PLANE is the
+# directory of these programs.
+test-csi-cluster:
+	csi/check-cluster $(ARGS)
 
 image: packages
 	scripts/image $(PACKAGES)

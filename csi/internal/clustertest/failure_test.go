@@ -5,6 +5,7 @@
 package clustertest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,18 +14,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/settings"
 	"larder.dev/csi/internal/store"
 )
 
-// life creates a volume, uses it, and deletes it. Each step is repeated until it succeeds.
+// life creates a volume, extends it, uses it on the node if there is one, and deletes it. Each step is repeated until it succeeds.
 func (r *rig) life(t *testing.T, name string, node *machine) {
 	t.Helper()
 	id := r.create(t, name)
+	eventually(t, id+" is extended", bound, func() error {
+		ctx, cancel := context.WithTimeout(background, patience)
+		defer cancel()
+		_, err := r.plugin.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
+			VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 * gib},
+		})
+		return err
+	})
+	if node == nil {
+		r.destroy(t, id)
+		return
+	}
 	staged(t, node, id)
 	if got := r.record(t, id); got.Holder != node.Name || got.Phase != fence.Serving {
 		t.Fatalf("%+v", got)
@@ -36,55 +51,66 @@ func (r *rig) life(t *testing.T, name string, node *machine) {
 	r.destroy(t, id, node)
 }
 
-// The controller changes the API server in a fixed number of requests in the life of a volume. It is killed before and after each
-// of them.
+// The requests by which the controller changes objects in the life of a volume. It is killed before and after each of them.
 func TestTheControllerIsKilledAtEachStep(t *testing.T) {
 	r := setup(t)
 	a := r.machine(t, "kill-a")
-	defer r.proxy.intercept(nil)
-	for _, after := range []bool{false, true} {
-		for n := 1; ; n++ {
-			var mutex sync.Mutex
-			seen, what := 0, ""
-			r.proxy.intercept(func(request *http.Request, writer http.ResponseWriter, forward func(http.ResponseWriter)) {
-				mutex.Lock()
-				// Requests of other parts that use the rights of the controller are not counted.
-				if request.Method == http.MethodPatch || !strings.HasPrefix(request.UserAgent(), "larder-csi/") {
-					mutex.Unlock()
-					forward(writer)
-					return
+	for _, step := range []struct {
+		name, method, object string
+		node                 *machine
+	}{
+		{"the record is created", "POST", "lardervolumes", a},
+		{"the backing claim is created", "POST", "persistentvolumeclaims", a},
+		{"the backing claim is extended", "PUT", "persistentvolumeclaims/ID", a},
+		{"the size is recorded", "PUT", "lardervolumes/ID", a},
+		{"the helper pod is created", "POST", "pods", a},
+		{"the helper pod is deleted", "DELETE", "pods/ID-g1", a},
+		{"the volume is set free", "PUT", "lardervolumes/ID/status", a},
+		{"the record is deleted", "DELETE", "lardervolumes/ID", a},
+		{"the backing claim is deleted", "DELETE", "persistentvolumeclaims/ID", a},
+		{"the lease is deleted", "DELETE", "leases/ID", a},
+		{"the record of an unused volume is deleted", "DELETE", "lardervolumes/ID", nil},
+		{"the backing claim of an unused volume is deleted", "DELETE", "persistentvolumeclaims/ID", nil},
+	} {
+		for _, when := range []string{"before", "after"} {
+			t.Run(when+" "+step.name, func(t *testing.T) {
+				defer r.proxy.intercept(nil)
+				name := "kill-" + t.Name()
+				killed := r.killAt(step.method, "/"+strings.ReplaceAll(step.object, "ID", settings.VolumeID(name)), when == "after")
+				r.life(t, name, step.node)
+				select {
+				case <-killed:
+				default:
+					t.Fatal("the controller did not send the request, and was not killed")
 				}
-				seen++
-				kills := seen == n
-				if kills {
-					what = request.Method + " " + request.URL.Path
-				}
-				mutex.Unlock()
-				if !kills {
-					forward(writer)
-					return
-				}
-				if after {
-					forward(httptest.NewRecorder())
-				}
-				r.controller.kill()
-				panic(http.ErrAbortHandler)
 			})
-			r.life(t, fmt.Sprintf("kill-%v-%d", after, n), a)
-			r.proxy.intercept(nil)
-			mutex.Lock()
-			ended := what == ""
-			t.Logf("killed (after it: %v) at request %d: %s", after, n, what)
-			mutex.Unlock()
-			if ended {
-				// The record, the claim, the pod, the deletion of the pod, the release, and three deletions.
-				if n < 8 {
-					t.Fatalf("only %d requests were seen", n-1)
-				}
-				break
-			}
 		}
 	}
+}
+
+// killAt kills the controller at its first request of this method for this object, before or after it reaches the API server. The
+// channel is closed then.
+func (r *rig) killAt(method, object string, after bool) <-chan struct{} {
+	killed := make(chan struct{})
+	var once sync.Once
+	r.proxy.intercept(func(request *http.Request, writer http.ResponseWriter, forward func(http.ResponseWriter)) {
+		kills := false
+		// Others use the rights of the controller too.
+		if request.Method == method && strings.HasSuffix(request.URL.Path, object) && strings.HasPrefix(request.UserAgent(), "larder-csi/") {
+			once.Do(func() { kills = true })
+		}
+		if !kills {
+			forward(writer)
+			return
+		}
+		if after {
+			forward(httptest.NewRecorder())
+		}
+		r.controller.kill()
+		close(killed)
+		panic(http.ErrAbortHandler)
+	})
+	return killed
 }
 
 func TestTheAPIServerAndEtcdAreKilled(t *testing.T) {
