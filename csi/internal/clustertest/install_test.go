@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"larder.dev/csi/internal/store"
 )
 
 // Names of the installation.
@@ -128,15 +130,39 @@ func (r *rig) resource(kind schema.GroupVersionKind, namespace string) (dynamic.
 	return r.records.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// token is one of a service account of the chart.
-func (r *rig) token(ctx context.Context, account string) (string, error) {
-	got, err := r.objects.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, release+"-"+account, &authentication.TokenRequest{
-		Spec: authentication.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(24 * 3600))},
-	}, metav1.CreateOptions{})
+// token is one of a service account of the chart, bound to a pod unless it is nil.
+func (r *rig) token(ctx context.Context, account string, pod *core.Pod) (string, error) {
+	request := &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(24 * 3600))}}
+	if pod != nil {
+		request.Spec.BoundObjectRef = &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}
+	}
+	got, err := r.objects.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, release+"-"+account, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
 	return got.Status.Token, nil
+}
+
+// clientsOf are clients with the rights of the node plugin on a node, whose pod it makes.
+func (r *rig) clientsOf(ctx context.Context, node string) (store.Client, store.Leases, error) {
+	pod, err := r.objects.CoreV1().Pods(namespace).Create(ctx, &core.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: release + "-node-"},
+		Spec: core.PodSpec{
+			NodeName: node, ServiceAccountName: release + "-node",
+			// As in the chart: the pod of a node that is out of service stays, and with it the token.
+			Tolerations: []core.Toleration{{Operator: core.TolerationOpExists}},
+			Containers:  []core.Container{{Name: "larder-csi", Image: "larder-csi"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return store.Client{}, store.Leases{}, err
+	}
+	token, err := r.token(ctx, "node", pod)
+	if err != nil {
+		return store.Client{}, store.Leases{}, err
+	}
+	objects, records, err := r.clients(token)
+	return store.Client{Dynamic: records, Namespace: namespace}, store.Leases{Kubernetes: objects, Namespace: namespace}, err
 }
 
 // build builds the program larder-csi, with the race detector if the test has it.

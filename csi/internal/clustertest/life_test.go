@@ -155,13 +155,13 @@ func TestRightsOfTheAccounts(t *testing.T) {
 		}
 	}
 	// Once by a request, so that the answers above are those that requests get.
-	_, err := r.leasesOfNode.Kubernetes.CoreV1().Pods(namespace).Create(background, &core.Pod{
+	_, err := r.ofNoNode.CoreV1().Pods(namespace).Create(background, &core.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: core.PodSpec{Containers: []core.Container{{Name: "x", Image: "x"}}},
 	}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a node plugin creates a pod: %v", err)
 	}
-	_, err = r.leasesOfNode.Kubernetes.CoreV1().Secrets(namespace).List(background, metav1.ListOptions{})
+	_, err = r.ofNoNode.CoreV1().Secrets(namespace).List(background, metav1.ListOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a node plugin lists secrets: %v", err)
 	}

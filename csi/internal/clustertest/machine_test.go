@@ -43,10 +43,13 @@ type machine struct {
 // machine makes a node whose kubelet and node plugin run until the test ends.
 func (r *rig) machine(t *testing.T, name string) *machine {
 	t.Helper()
-	m := &machine{Machine: testrig.NewMachine(t, name, r.ofNode, r.leasesOfNode), rig: r,
+	m := &machine{Machine: testrig.NewMachine(t, name, store.Client{}, store.Leases{}), rig: r,
 		servers: map[string]string{}, staged: map[string]string{}, busy: map[string]bool{}}
 	m.Bound = 20 * time.Second
 	must(t, m.register(background))
+	var err error
+	m.Store, m.Leases, err = r.clientsOf(background, name)
+	must(t, err)
 	ctx, cancel := context.WithCancel(background)
 	m.work.Add(3)
 	go func() {

@@ -30,10 +30,8 @@ type rig struct {
 	objects kubernetes.Interface
 	records dynamic.Interface
 	store   store.Client
-	// ofController and the three after it are clients with the rights of the driver's service accounts.
-	ofController kubernetes.Interface
-	ofNode       store.Client
-	leasesOfNode store.Leases
+	// ofController is a client with the rights of the controller, ofNoNode one with those of a node plugin, but of no node.
+	ofController, ofNoNode kubernetes.Interface
 
 	proxy      *proxy
 	controller *process
@@ -92,17 +90,14 @@ func (r *rig) clients(token string) (kubernetes.Interface, dynamic.Interface, er
 
 // accounts makes the clients of the driver's service accounts, and the file of the controller.
 func (r *rig) accounts(ctx context.Context) error {
-	node, err := r.token(ctx, "node")
+	node, err := r.token(ctx, "node", nil)
 	if err != nil {
 		return err
 	}
-	objects, records, err := r.clients(node)
-	if err != nil {
+	if r.ofNoNode, _, err = r.clients(node); err != nil {
 		return err
 	}
-	r.ofNode = store.Client{Dynamic: records, Namespace: namespace}
-	r.leasesOfNode = store.Leases{Kubernetes: objects, Namespace: namespace}
-	controller, err := r.token(ctx, "controller")
+	controller, err := r.token(ctx, "controller", nil)
 	if err != nil {
 		return err
 	}

@@ -182,7 +182,8 @@ const (
 // Helper pods of other generations are deleted in any case, and nothing is started before they are gone.
 //
 // On a dead node nothing is started: a pod that no kubelet runs would look like a server, and the volume would never be free. The
-// pod that exists there is deleted, because it tolerates each taint: Kubernetes removes only pods that are being deleted.
+// pod that exists there is deleted, because it tolerates each taint: Kubernetes removes only pods that are being deleted. It is
+// deleted once the lease has expired: a node that renews it runs, and has clients.
 func Next(record Record, pods Pods, expired bool) Step {
 	switch record.Phase {
 	case Releasing:
@@ -195,7 +196,7 @@ func Next(record Record, pods Pods, expired bool) Step {
 		return SetFree
 	case Serving:
 		switch {
-		case pods.Current && pods.Dead:
+		case pods.Current && pods.Dead && expired:
 			return Stop
 		case pods.Current:
 			return Nothing

@@ -100,3 +100,19 @@ func TestALeaseExpiresByTheClockOfTheObserver(t *testing.T) {
 		t.Error("a forgotten lease expired at its first sight")
 	}
 }
+
+func TestTheHelperPodOfADeadNodeIsDeletedOnceTheLeaseHasExpired(t *testing.T) {
+	record := Record{Generation: 1, Holder: "a", Phase: Serving}
+	for _, one := range []struct {
+		pods    Pods
+		expired bool
+		want    Step
+	}{
+		{Pods{Current: true}, true, Nothing}, {Pods{Current: true, Dead: true}, false, Nothing},
+		{Pods{Current: true, Dead: true}, true, Stop}, {Pods{Dead: true}, false, Wait}, {Pods{Dead: true}, true, SetFree},
+	} {
+		if got := Next(record, one.pods, one.expired); got != one.want {
+			t.Errorf("%+v: %s", one, got)
+		}
+	}
+}

@@ -92,7 +92,7 @@ func (n *Node) unstage(ctx context.Context, id, staging string) error {
 	if err := n.released(ctx, id, kept.Generation); err != nil {
 		return err
 	}
-	return errors.Join(n.forget(id), n.Leases.Delete(ctx, id))
+	return errors.Join(n.forget(id), n.Leases.Release(ctx, id, n.Name))
 }
 
 // flush makes all data durable on the origin, and reports whether that was confirmed. A clean cache is released without it,

@@ -74,7 +74,24 @@ func SeenIn(lease *coordination.Lease, holder string) string {
 	return fmt.Sprintf("%s at %s", holder, lease.Spec.RenewTime)
 }
 
-// Delete removes the lease of a volume that is released or deleted.
+// Release removes the lease of a volume that its holder releases, unless another node has taken it meanwhile.
+func (l Leases) Release(ctx context.Context, id, node string) error {
+	leases := l.Kubernetes.CoordinationV1().Leases(l.Namespace)
+	lease, err := leases.Get(ctx, id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != node) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = leases.Delete(ctx, id, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// Delete removes the lease of a volume that is deleted.
 func (l Leases) Delete(ctx context.Context, id string) error {
 	err := l.Kubernetes.CoordinationV1().Leases(l.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
