@@ -50,7 +50,8 @@ func TestNoScheduleServesStaleFlashOrWritesTheOriginTwice(t *testing.T) {
 			t.Errorf("write-back %v: %s", writeBack, violation)
 		}
 		// The schedules reach what they are for.
-		for _, event := range []string{"warm", "cold", "stale flash", "release", "takeover", "declared dead", "conflict"} {
+		for _, event := range []string{"warm", "cold", "stale flash", "release", "takeover", "declared dead",
+			"stopped on a dead node", "conflict"} {
 			if seen[event] == 0 {
 				t.Errorf("write-back %v: no schedule has the event %q: %v", writeBack, event, seen)
 			}

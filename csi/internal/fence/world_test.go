@@ -31,12 +31,14 @@ type server struct {
 type helper struct {
 	node     *machine
 	deleting bool
+	dead     bool // deleted while its node was dead
 }
 
 // machine is a node: its flash survives crashes, the rest does not.
 type machine struct {
 	name                string
 	paused, partitioned bool
+	dead                bool // an administrator declared it dead
 	mounted             bool // a client uses the volume here
 	flash               int64
 	cached              [pages]int // 0: not cached
@@ -89,6 +91,7 @@ func (w *world) run(steps int) string {
 			w.controller()
 		case 5, 6:
 			w.kubelet(node)
+			w.collect()
 			w.attach()
 		case 7, 8, 9:
 			w.client(node)
@@ -202,12 +205,17 @@ func (w *world) controller() {
 	}
 	holder := w.machine(w.record.Holder)
 	expired := holder != nil && w.clock-holder.renewed > 60
+	seen.Dead = holder != nil && holder.dead
 	switch w.rules.next(w.record, seen, expired) {
 	case Start:
 		w.pods[w.record.Generation] = &helper{node: holder}
 	case Stop:
 		if pod := w.pods[w.record.Generation]; pod != nil {
 			pod.deleting = true
+			if pod.node.dead {
+				pod.dead = true
+				w.seen["stopped on a dead node"]++
+			}
 		}
 	case SetFree:
 		if expired {
@@ -236,7 +244,7 @@ func (w *world) kubelet(n *machine) {
 	}
 	if n.running != nil {
 		pod := w.pods[n.running.generation]
-		if pod != nil && pod.deleting && n.mounted {
+		if pod != nil && pod.deleting && n.mounted && !pod.dead {
 			w.fail("the server of generation %d on node %s was ended under its client", n.running.generation, n.name)
 		}
 		if pod == nil || pod.node != n || pod.deleting {
@@ -251,6 +259,15 @@ func (w *world) kubelet(n *machine) {
 		case n.running == nil && w.attached == n: // the server opens its origin exclusively
 			n.running = &server{generation: generation}
 			w.started = max(w.started, generation)
+		}
+	}
+}
+
+// collect is Kubernetes' removal of pods from dead nodes: of those that are being deleted.
+func (w *world) collect() {
+	for generation, pod := range w.pods {
+		if pod.deleting && pod.node.dead {
+			delete(w.pods, generation)
 		}
 	}
 }
@@ -322,17 +339,12 @@ func (w *world) disturb(n *machine) {
 		n.partitioned = reached
 	case 2: // a reboot
 		n.running, n.mounted, n.step, n.paused = nil, false, 0, false
-	case 3, 4:
-		n.paused, n.partitioned = false, false
-	case 5: // the taint out-of-service: Kubernetes removes the pods of the node
-		if reached || w.clock-n.renewed < 60 {
-			return
-		}
-		for generation, pod := range w.pods {
-			if pod.node == n {
-				delete(w.pods, generation)
-				w.seen["declared dead"]++
-			}
+	case 3, 4: // repaired; an administrator takes the taint back
+		n.paused, n.partitioned, n.dead = false, false, false
+	case 5: // the taint out-of-service
+		if !reached && !n.dead {
+			n.dead = true
+			w.seen["declared dead"]++
 		}
 	}
 }
