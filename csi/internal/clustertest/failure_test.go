@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,46 @@ func TestTheAPIServerAndEtcdAreKilled(t *testing.T) {
 	}
 	must(t, a.stage(background, used))
 	r.destroy(t, used, a)
+}
+
+// A second controller runs beside the first, as after a Deployment was changed by hand: both take each step, and one succeeds.
+func TestTwoControllers(t *testing.T) {
+	r := setup(t)
+	a, b := r.machine(t, "both-a"), r.machine(t, "both-b")
+	second := &process{name: "larder-csi (second)", log: r.file("second.log"), env: r.controller.env}
+	for _, arg := range r.controller.args {
+		if strings.HasPrefix(arg, "--socket=") {
+			arg = "--socket=" + r.file("second/csi.sock")
+		}
+		second.args = append(second.args, arg)
+	}
+	must(t, second.start())
+	defer second.stop()
+	eventually(t, "the second controller serves", bound, func() error {
+		_, err := os.Stat(r.file("second/csi.sock"))
+		return err
+	})
+	for round := range 3 {
+		id := r.create(t, fmt.Sprintf("both-%d", round))
+		for _, node := range []*machine{a, b, a} {
+			staged(t, node, id)
+			pods, err := r.objects.CoreV1().Pods(namespace).List(background, metav1.ListOptions{LabelSelector: store.VolumeLabel + "=" + id})
+			must(t, err)
+			if len(pods.Items) != 1 {
+				t.Fatalf("%d helper pods", len(pods.Items))
+			}
+			unstaged(t, node, id)
+		}
+		if got := r.record(t, id); got.Generation != 3 {
+			t.Fatalf("%+v", got)
+		}
+		r.destroy(t, id, a, b)
+	}
+	select {
+	case <-second.running():
+		t.Fatal(second.tail(20))
+	default:
+	}
 }
 
 func TestDeletionInEachOrder(t *testing.T) {

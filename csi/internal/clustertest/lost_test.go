@@ -146,8 +146,12 @@ func TestAControllerThatStartsAfterANodeWasLostFreesItsVolumes(t *testing.T) {
 	r.notReady(t, a.Name)
 	r.outOfService(t, a.Name, true)
 	r.podGone(t, namespace, controller.PodName(id, 1))
+	began := time.Now()
 	r.controller.kill()
 	takes(t, r, b, id)
+	if took := time.Since(began); took < fence.LeaseDuration {
+		t.Fatalf("the volume was set free %v after the controller's start, before it could see a lease expire", took)
+	}
 	r.destroy(t, id, b)
 }
 

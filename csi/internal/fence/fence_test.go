@@ -78,6 +78,26 @@ func TestAReleaseKeepsDirtyDataRecordedUnlessItWasFlushed(t *testing.T) {
 	}
 }
 
+func TestNothingIsStartedOnADeadNode(t *testing.T) {
+	serving := Record{Generation: 1, Holder: "a", Phase: Serving}
+	for _, test := range []struct {
+		pods    Pods
+		expired bool
+		want    Step
+	}{
+		{Pods{Current: true, Dead: true}, false, Stop},
+		{Pods{Current: true, Dead: true}, true, Stop},
+		{Pods{Dead: true}, false, Wait},
+		{Pods{Dead: true}, true, SetFree},
+		{Pods{Other: 1, Dead: true}, true, Wait},
+		{Pods{}, false, Start},
+	} {
+		if got := Next(serving, test.pods, test.expired); got != test.want {
+			t.Errorf("%+v, expired: %v: got %s, want %s", test.pods, test.expired, got, test.want)
+		}
+	}
+}
+
 func TestALeaseExpiresByTheClockOfTheObserver(t *testing.T) {
 	now := time.Unix(0, 0)
 	observer := Observer{Now: func() time.Time { return now }}
