@@ -220,17 +220,21 @@ func TestTheSchemaRefusesWhatTheDriverDoesNotWrite(t *testing.T) {
 	}
 }
 
-func TestTheBudgetKeepsHelperPods(t *testing.T) {
+// As a drain does: it evicts all pods of the node, and repeats what was refused.
+func TestTheBudgetKeepsTheHelperPodOfAPublishedVolume(t *testing.T) {
 	r := setup(t)
 	a := r.machine(t, "budget-a")
-	id := r.create(t, "budget")
-	staged(t, a, id)
-	pod := controller.PodName(id, 1)
-	evict := func() error {
+	r.claim(t, "budget", 10*gib)
+	r.pod(t, "budget-0", "budget", a.Name)
+	r.runs(t, "budget-0")
+	id, err := r.volumeOf(background, "budget")
+	must(t, err)
+	helper := controller.PodName(id, 1)
+	evict := func(namespace, pod string) error {
 		return r.objects.PolicyV1().Evictions(namespace).Evict(background, &policy.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: namespace}})
 	}
 	eventually(t, "the eviction is refused by the budget", bound, func() error {
-		err := evict()
+		err := evict(namespace, helper)
 		if apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), "disruption budget") {
 			return nil
 		}
@@ -239,15 +243,17 @@ func TestTheBudgetKeepsHelperPods(t *testing.T) {
 		}
 		return err
 	})
-	got, err := r.objects.CoreV1().Pods(namespace).Get(background, pod, metav1.GetOptions{})
+	got, err := r.objects.CoreV1().Pods(namespace).Get(background, helper, metav1.GetOptions{})
 	must(t, err)
 	if got.DeletionTimestamp != nil || got.Spec.NodeName != a.Name {
 		t.Fatalf("%+v", got.ObjectMeta)
 	}
+	must(t, evict(work, "budget-0"))
+	r.podGone(t, work, "budget-0")
 	// The controller deletes it without an eviction once the volume is unstaged.
-	unstaged(t, a, id)
-	r.podGone(t, namespace, pod)
-	r.destroy(t, id, a)
+	r.podGone(t, namespace, helper)
+	r.endClaim(t, "budget")
+	r.nothingLeft(t, id, a)
 }
 
 func TestTwoNodesTakeOneVolume(t *testing.T) {

@@ -164,6 +164,12 @@ func TestANodeThatWasDeletedIsReplaced(t *testing.T) {
 	a.lose(true)
 	r.notReady(t, a.Name)
 	must(t, r.objects.CoreV1().Nodes().Delete(background, a.Name, metav1.DeleteOptions{}))
+	eventually(t, "Kubernetes removes the helper pod", takeover, func() error {
+		_, err := r.objects.CoreV1().Pods(namespace).Get(background, controller.PodName(id, 1), metav1.GetOptions{})
+		return isGone("pod", err)
+	})
+	// The new process has not seen the lease expire; a helper pod that it made here would stay for ever.
+	r.controller.kill()
 	takes(t, r, b, id)
 	if b.Flash.Created != 1 {
 		t.Fatalf("flash of the node that took over was made %d times", b.Flash.Created)
