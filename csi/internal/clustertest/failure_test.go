@@ -81,7 +81,7 @@ func TestTheControllerIsKilledAtEachStep(t *testing.T) {
 				r.life(t, name, step.node)
 				select {
 				case <-killed:
-				default:
+				case <-time.After(bound):
 					t.Fatal("the controller did not send the request, and was not killed")
 				}
 			})
@@ -181,6 +181,7 @@ func TestTwoControllers(t *testing.T) {
 		if got := r.record(t, id); got.Generation != 3 {
 			t.Fatalf("%+v", got)
 		}
+		swept(t, b, id)
 		r.destroy(t, id, a, b)
 	}
 	select {

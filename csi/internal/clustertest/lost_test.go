@@ -119,18 +119,14 @@ func TestANodeThatIsOutOfServiceIsReplacedAndFenced(t *testing.T) {
 	if got := r.record(t, id); got.Holder != b.Name || a.Servers.Flushed != 0 {
 		t.Fatalf("%+v: a stale unstage changed the record, or flushed (%d)", got, a.Servers.Flushed)
 	}
-	eventually(t, "the stale flash is removed", bound, func() error {
-		if found, _ := a.Flash.Find(background, id); found != nil {
-			return fmt.Errorf("generation %d", found.Generation)
-		}
-		return nil
-	})
+	swept(t, a, id)
 	unstaged(t, b, id)
 	staged(t, a, id)
 	if a.Flash.Created != 2 {
 		t.Fatalf("flash of the node that returned was made %d times, want 2: stale flash must not be used", a.Flash.Created)
 	}
 	unstaged(t, a, id)
+	swept(t, b, id)
 	r.endClaim(t, "service")
 	r.nothingLeft(t, id, a, b)
 }

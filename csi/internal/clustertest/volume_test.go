@@ -183,6 +183,17 @@ func unstaged(t *testing.T, node *machine, id string) {
 	eventually(t, id+" is unstaged from "+node.Name, bound, func() error { return node.unstage(background, id) })
 }
 
+// swept waits until a node has removed its stale flash of a volume. The flash of a volume that is deleted before is kept.
+func swept(t *testing.T, node *machine, id string) {
+	t.Helper()
+	eventually(t, "the stale flash of "+id+" is removed from "+node.Name, bound, func() error {
+		if found, _ := node.Flash.Find(background, id); found != nil {
+			return fmt.Errorf("generation %d", found.Generation)
+		}
+		return nil
+	})
+}
+
 func wants(t *testing.T, err error, code codes.Code) {
 	t.Helper()
 	if status.Code(err) != code {
