@@ -132,7 +132,14 @@ func (m *Manager) Attach(ctx context.Context, place Place, name, socket string, 
 		return place, err
 	}
 	if place.Boot == boot && m.connected(place.Number) {
-		return place, nil
+		if !m.lost(place.Path()) {
+			return place, nil
+		}
+		if err := m.disconnect(ctx, place); err != nil {
+			return place, err
+		}
+		// Under its number, which a published raw block device has too.
+		return place, m.connect(ctx, place, name, socket)
 	}
 	for number := range most {
 		switch {
@@ -145,12 +152,32 @@ func (m *Manager) Attach(ctx context.Context, place Place, name, socket string, 
 		if err := record(place); err != nil {
 			return place, err
 		}
-		if err := m.run(ctx, "nbd-client", "-unix", socket, "-name", name, place.Path()); err != nil {
-			return place, err
-		}
-		return place, m.wait(ctx, place.Path())
+		return place, m.connect(ctx, place, name, socket)
 	}
 	return place, fmt.Errorf("nbd: %d devices are in use on this node", most)
+}
+
+// connect connects a device of NBD to a server.
+func (m *Manager) connect(ctx context.Context, place Place, name, socket string) error {
+	if err := m.run(ctx, "nbd-client", "-unix", socket, "-name", name, place.Path()); err != nil {
+		return err
+	}
+	return m.wait(ctx, place.Path())
+}
+
+// disconnect ends the connection, and waits until the kernel has released the device.
+func (m *Manager) disconnect(ctx context.Context, place Place) error {
+	if err := m.run(ctx, "nbd-client", "-d", place.Path()); err != nil {
+		return err
+	}
+	for m.connected(place.Number) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: is still connected: %w", place.Path(), ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // Detach ends the device. That of ublk ends with its server.
@@ -167,7 +194,7 @@ func (m *Manager) Detach(ctx context.Context, place Place) error {
 	if place.Boot != boot || !m.connected(place.Number) {
 		return nil
 	}
-	return m.run(ctx, "nbd-client", "-d", place.Path())
+	return m.disconnect(ctx, place)
 }
 
 // wait waits until the block device exists.

@@ -33,7 +33,7 @@ func machine(t *testing.T, files ...string) *Manager {
 	script := `#!/bin/sh
 echo "$*" >>` + root + `/log
 case $1 in
--unix) n=${5#/dev/}; echo 1 >` + root + `/sys/block/$n/pid; mkdir -p ` + root + `/dev; : >` + root + `/dev/$n ;;
+-unix) n=${5#/dev/}; echo 1 >` + root + `/sys/block/$n/pid; mkdir -p ` + root + `/dev; head -c 4096 /dev/zero >` + root + `/dev/$n ;;
 -d) n=${2#/dev/}; rm ` + root + `/sys/block/$n/pid ;;
 esac
 `
@@ -102,5 +102,62 @@ func TestWithoutAFreeNBDDeviceTheErrorNamesTheModule(t *testing.T) {
 	_, err := manager.Attach(context.Background(), Place{Kind: NBD, Number: -1}, "db", "/s", nil)
 	if err == nil || !strings.Contains(err.Error(), "nbds_max") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// An empty file in place of the device: nothing can be read from it, as from a device whose server has ended.
+func TestAnNBDDeviceWhoseServerEndedIsConnectedAgain(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/size", "/sys/block/nbd1/size")
+	ctx := context.Background()
+	place, err := manager.Attach(ctx, Place{Kind: NBD, Number: -1}, "db", "/s", func(Place) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(manager.Root, "dev/nbd0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if place, err = manager.Attach(ctx, place, "db", "/s", nil); err != nil || place.Number != 0 {
+		t.Fatalf("%+v, %v", place, err)
+	}
+	log, _ := os.ReadFile(filepath.Join(manager.Root, "log"))
+	if want := "-unix /s -name db /dev/nbd0\n-d /dev/nbd0\n-unix /s -name db /dev/nbd0\n"; string(log) != want {
+		t.Fatalf("%s", log)
+	}
+}
+
+func TestOnlyAnInterruptedMkfsIsErased(t *testing.T) {
+	manager := machine(t)
+	path := filepath.Join(manager.Root, "disk")
+	begin := func(text string, inProgress byte) []byte {
+		all := make([]byte, 128<<10)
+		copy(all, text)
+		all[126] = inProgress
+		all[100<<10] = 1
+		return all
+	}
+	for _, one := range []struct {
+		text  []byte
+		erase bool
+	}{{begin("", 0), false}, {begin("XFSB", 0), false}, {begin("XFSB", 1), true}, {begin("data", 1), false}} {
+		if err := os.WriteFile(path, one.text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := manager.Examine("/disk"); err != nil {
+			t.Fatal(err)
+		}
+		after, _ := os.ReadFile(path)
+		want := one.text
+		if one.erase {
+			want = begin("", 0)
+		}
+		if string(after) != string(want) {
+			t.Errorf("%q, in progress %d: changed in a wrong way", one.text[:4], one.text[126])
+		}
+	}
+	if err := os.WriteFile(path, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := manager.Examine("/disk"); err == nil {
+		t.Error("a device that cannot be read is accepted")
 	}
 }

@@ -54,6 +54,8 @@ type Devices interface {
 	Attach(ctx context.Context, place device.Place, name, socket string, record func(device.Place) error) (device.Place, error)
 	Detach(ctx context.Context, place device.Place) error
 	Bytes(path string) (int64, error)
+	// Examine is called before a device is formatted or mounted.
+	Examine(path string) error
 }
 
 // Server is a Larder server.

@@ -236,18 +236,22 @@ func (n *Node) mount(path, staging string, mode settings.Mode) error {
 			return status.Errorf(codes.FailedPrecondition, "%s: %s is mounted there; accepted: %s, after the volume was unstaged",
 				staging, source, path)
 		}
+	} else {
+		options := mode.Options
+		if mode.ReadOnly {
+			options = append(options, "ro")
+		}
+		if err := n.Devices.Examine(path); err != nil {
+			return err
+		}
+		if err := n.Mounter.FormatAndMount(path, staging, mode.FileSystem, options); err != nil {
+			return err
+		}
+	}
+	if mode.ReadOnly {
 		return nil
 	}
-	options := mode.Options
-	if mode.ReadOnly {
-		options = append(options, "ro")
-	}
-	if err := n.Mounter.FormatAndMount(path, staging, mode.FileSystem, options); err != nil {
-		return err
-	}
-	if mode.ReadOnly {
-		return nil
-	}
+	// Also if it was mounted: an earlier request may have been interrupted in between.
 	return n.extend(path, staging)
 }
 

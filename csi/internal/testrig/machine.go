@@ -146,8 +146,10 @@ type Devices struct {
 	// As is the kind of all devices.
 	As device.Kind
 	// Fail is the error of the next attach.
-	Fail     error
-	attached map[string]bool
+	Fail error
+	// Unreadable is the error of reads.
+	Unreadable error
+	attached   map[string]bool
 }
 
 func newDevices() *Devices {
@@ -188,6 +190,13 @@ func (d *Devices) Detach(_ context.Context, place device.Place) error {
 
 // Bytes is the size of a device.
 func (d *Devices) Bytes(string) (int64, error) { return d.Size, nil }
+
+// Examine fails if a test asks for it.
+func (d *Devices) Examine(string) error {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.Unreadable
+}
 
 // Attached is the number of devices that are attached.
 func (d *Devices) Attached() int {

@@ -192,6 +192,41 @@ func TestAHelperPodOfADeadNodeIsDeletedAndNotMadeAgain(t *testing.T) {
 	}
 }
 
+// The taint out-of-service: Kubernetes removes the pods that are being deleted, and deletes none that tolerates the taint.
+func TestANodeOutOfServiceLosesItsVolume(t *testing.T) {
+	var later atomic.Int64
+	cluster := testrig.New(t, "node-a", "node-b")
+	cluster.Controller.Observer.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	a, b := cluster.Machines["node-a"], cluster.Machines["node-b"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	a.Detach(true)
+	node, err := cluster.Objects.CoreV1().Nodes().Get(background, "node-a", metav1.GetOptions{})
+	must(t, err)
+	node.Spec.Taints = []core.Taint{{Key: core.TaintNodeOutOfService, Effect: core.TaintEffectNoExecute}}
+	_, err = cluster.Objects.CoreV1().Nodes().Update(background, node, metav1.UpdateOptions{})
+	must(t, err)
+	collect := func() {
+		pod, err := cluster.Objects.CoreV1().Pods(testrig.Namespace).Get(background, controller.PodName(id, 1), metav1.GetOptions{})
+		if err == nil && pod.DeletionTimestamp != nil {
+			_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, pod.Name)
+		}
+	}
+	_, err = cluster.Controller.Reconcile(background, id)
+	must(t, err)
+	collect()
+	if got := record(t, cluster, id); got.Holder != "node-a" {
+		t.Fatalf("the taint alone, before the lease has expired, led to %+v", got)
+	}
+	cluster.Eventually("the volume is free", func() bool {
+		later.Add(int64(time.Hour))
+		_, _ = cluster.Controller.Reconcile(background, id)
+		collect()
+		return record(t, cluster, id).Holder == ""
+	})
+	must(t, stage(b, id))
+}
+
 func TestALeaseIsRenewedByItsHolderOnly(t *testing.T) {
 	cluster := testrig.New(t, "node-a", "node-b")
 	a := cluster.Machines["node-a"]
@@ -272,4 +307,47 @@ func TestANodeThatWasInstalledAgainGetsANewGrant(t *testing.T) {
 	if got := record(t, cluster, id); got.Generation != 2 || a.Flash.Created != 2 {
 		t.Fatalf("%+v, flash was made %d times", got, a.Flash.Created)
 	}
+}
+
+// blkid reports a device that returns errors as one without a file system.
+func TestADeviceThatCannotBeReadIsNotFormatted(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	a.Devices.Unreadable = errors.New("input/output error")
+	wants(t, stage(a, id), codes.Internal, "input/output error")
+	if mounted := a.Mounts.MountPoints; len(mounted) != 0 {
+		t.Fatalf("%+v", mounted)
+	}
+	a.Devices.Unreadable = nil
+	must(t, stage(a, id))
+}
+
+// A crash between the mount and the extension of the file system.
+func TestARepeatedStageExtendsTheFileSystem(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	resizer := &failing{err: errors.New("interrupted")}
+	a.Resizer = resizer
+	wants(t, stage(a, id), codes.Internal, "interrupted")
+	resizer.err = nil
+	must(t, stage(a, id))
+	if resizer.done != 1 {
+		t.Fatalf("the file system was extended %d times", resizer.done)
+	}
+}
+
+type failing struct {
+	err  error
+	done int
+}
+
+func (f *failing) NeedResize(string, string) (bool, error) { return true, nil }
+
+func (f *failing) Resize(string, string) (bool, error) {
+	if f.err == nil {
+		f.done++
+	}
+	return f.err == nil, f.err
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// What the beginning of a block device states about its server and its file system.
+//
+// Invariant: a device is formatted only after a successful read of its beginning. blkid reports a device that returns errors as
+// one without a file system, and mkfs would be next.
+
+package device
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+)
+
+// examined is what is read, in bytes. The superblocks of ext4 and xfs lie within it.
+const examined = 64 << 10
+
+// The superblock of xfs: its magic, and the byte that mkfs.xfs clears at its end.
+const (
+	xfsMagic      = "XFSB"
+	xfsInProgress = 126
+)
+
+// Examine reads the beginning of a device before it is formatted or mounted. What an interrupted mkfs.xfs left is erased: blkid
+// takes it for a file system, and nothing can mount it. An interrupted mkfs.ext4 leaves no superblock.
+func (m *Manager) Examine(path string) error {
+	file, err := os.OpenFile(m.at(path), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	text := make([]byte, examined)
+	if _, err := file.ReadAt(text, 0); err != nil {
+		return fmt.Errorf("%s: its beginning cannot be read: %w", path, err)
+	}
+	if !bytes.HasPrefix(text, []byte(xfsMagic)) || text[xfsInProgress] == 0 {
+		return nil
+	}
+	klog.Warningf("%s: mkfs.xfs was interrupted; its superblock is erased", path)
+	if _, err := file.WriteAt(make([]byte, 4096), 0); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// lost reports whether a device of NBD returns errors, as it does after its server has ended. A device that is mounted is not
+// examined: a new connection would hide the lost writes from its file system.
+func (m *Manager) lost(path string) bool {
+	fd, err := unix.Open(m.at(path), unix.O_RDONLY|unix.O_EXCL|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	// A page of memory of its own, because direct reads need an aligned buffer.
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	count, err := unix.Pread(fd, page, 0)
+	for errors.Is(err, unix.EINTR) {
+		count, err = unix.Pread(fd, page, 0)
+	}
+	return err != nil || count == 0
+}
