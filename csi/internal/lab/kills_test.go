@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// The part kills: each request is interrupted at each program that it executes, and repeated until it succeeds. What is killed:
+//   - the plugin (-9), with the program;
+//   - the program alone, whose error ends the request;
+//   - the client, which repeats the request while the first one still runs;
+//   - the server (-9), while a request waits in the program.
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"larder.dev/csi/internal/device"
+)
+
+// victims are what is killed in a trap.
+var victims = []string{"plugin", "program", "client", "server"}
+
+// at are the places of programs, in the order in which a request comes to them: before and after each.
+func at(programs ...string) []trap {
+	var all []trap
+	for _, program := range programs {
+		all = append(all, trap{program: program, when: "before"}, trap{program: program, when: "after"})
+	}
+	return all
+}
+
+// placesOf are the places of each request of a volume that is staged for the first time.
+func placesOf(v *volume) (stage, publish, unpublish, unstage []trap) {
+	stage = at("lvcreate", "blkdiscard", "lvchange")
+	if v.l.kind == device.NBD {
+		stage = append(stage, at("nbd-client")...)
+		unstage = at("nbd-client")
+	}
+	if v.fileSystem != "" {
+		mkfs := "mkfs." + v.fileSystem
+		stage = append(stage, trap{program: mkfs, when: "before"})
+		for _, write := range []int{1, 4, 8} {
+			stage = append(stage, trap{program: mkfs, when: "write", write: write})
+		}
+		stage = append(stage, trap{program: mkfs, when: "after"})
+		stage = append(stage, at("mount")...)
+		unstage = append(at("umount"), unstage...)
+	}
+	return stage, at("mount"), at("umount"), unstage
+}
+
+func kills(l *lab) {
+	all := l.volumes("kills")
+	rounds := 0
+	for _, victim := range victims {
+		for _, v := range all {
+			hits := v.interrupted(victim)
+			rounds += hits
+			l.say("ok - %s: kill of the %s at %d places of stage, publish, unpublish and unstage: each repeated, data verified", v, victim, hits)
+		}
+	}
+	for _, v := range all {
+		l.must(v.String()+": 6 stages with kill -9 of the plugin at any time", v.anyTime(6))
+	}
+	for n, v := range all {
+		places := at("lvremove")
+		l.must(v.String()+": delete", deleteStep.twice(v))
+		l.quietly("trap", places[n%2].set())
+		l.must(v.String()+": kill -9 of the plugin "+places[n%2].String(), errorsOf(inTrap, l.plugin.again))
+	}
+	l.gone(all...)
+	l.say("# %d kills at chosen places", rounds)
+}
+
+// inTrap waits until a program is in the trap.
+func inTrap() error {
+	return eventually(90*time.Second, func() error {
+		if !hit() {
+			return errors.New("no program came to the trap")
+		}
+		return nil
+	})
+}
+
+// interrupted takes a new volume through the sequence with kills at each place. It returns how many kills there were.
+func (v *volume) interrupted(victim string) int {
+	l := v.l
+	l.t.Helper()
+	l.quietly("create", v.create())
+	stage, publish, unpublish, unstage := placesOf(v)
+	hits := stageStep.through(v, victim, stage)
+	hits += publishStep.through(v, victim, publish)
+	l.quietly("data is written", errorsOf(func() error { return v.write(1, 1) }, func() error { return v.write(2, 3) }))
+	l.quietly("data is read back", v.verify(2, 3, 1))
+	hits += unpublishStep.through(v, victim, unpublish)
+	hits += unstageStep.through(v, victim, unstage)
+	l.quietly("an unstaged volume has nothing left", v.unused())
+	l.quietly("staged warm, published", errorsOf(func() error { return stageStep.twice(v) }, func() error { return publishStep.twice(v) }))
+	l.quietly("its data", v.verify(2, 3, 1))
+	l.quietly("unpublish, unstage", errorsOf(func() error { return unpublishStep.twice(v) }, func() error { return unstageStep.twice(v) }))
+	l.quietly("delete", deleteStep.twice(v))
+	l.quietly("deleted", l.plugin.again()) // its start removes flash
+	l.quietly("the record is gone", eventually(time.Minute, func() error {
+		if _, err := l.api.record(v.id); err == nil {
+			return errors.New("the record exists")
+		}
+		return nil
+	}))
+	l.quietly("a blank backing volume", v.blank())
+	l.quietly("create", v.create())
+	return hits
+}
+
+// through repeats the request once for each place, with a kill there, and then until it succeeds.
+func (s step) through(v *volume, victim string, places []trap) int {
+	l, hits := v.l, 0
+	l.t.Helper()
+	for _, place := range places {
+		what := fmt.Sprintf("%s: %s: kill of the %s %s", v, s.name, victim, place)
+		l.quietly(what, place.set())
+		ctx, cancel := limited()
+		answer := make(chan error, 1)
+		go func() { answer <- s.call(v, ctx) }()
+		err := eventually(bound, func() error {
+			if hit() {
+				return nil
+			}
+			select {
+			case err := <-answer:
+				answer <- err
+				return &final{fmt.Errorf("the request ended before it came there: %v", err)}
+			default:
+				return errors.New("the request did not come there")
+			}
+		})
+		if err == nil {
+			// A request has no server before it has made the flash.
+			if victim != "server" || l.kubelet.of(v.id) != nil {
+				hits++
+			}
+			err = place.kill(v, victim, s, cancel, answer)
+		}
+		cancel()
+		l.quietly(what, errors.Join(err, place.release()))
+		fmt.Printf("%s: hit\n", what)
+	}
+	l.quietly(fmt.Sprintf("%s: %s, repeated", v, s.name), s.twice(v))
+	return hits
+}
+
+// kill kills the victim while a program is in the trap.
+func (t trap) kill(v *volume, victim string, s step, cancel func(), answer chan error) error {
+	l := v.l
+	switch victim {
+	case "plugin":
+		return l.plugin.again()
+	case "program":
+		if err := t.killProgram(); err != nil {
+			return err
+		}
+		// An error, unless the driver could do without the program.
+		<-answer
+	case "client":
+		cancel()
+		<-answer
+		ctx, cancel := context.WithTimeout(background, 10*time.Second)
+		defer cancel()
+		if err := s.call(v, ctx); status.Code(err) != codes.Aborted {
+			return fmt.Errorf("the request beside the first one: %v, expected Aborted", err)
+		}
+	case "server":
+		// Before the flash is ready there is none, and after an unstage neither.
+		if pod := l.kubelet.of(v.id); pod != nil {
+			if err := l.kubelet.killServer(v.id); err != nil {
+				return err
+			}
+		}
+		if err := t.release(); err != nil {
+			return err
+		}
+		<-answer
+	}
+	return nil
+}
+
+// anyTime kills the plugin at a random time of a stage or an unstage.
+func (v *volume) anyTime(rounds int) error {
+	for round := range rounds {
+		s := stageStep
+		if round%2 == 1 {
+			s = unstageStep
+		}
+		ctx, cancel := limited()
+		answer := make(chan error, 1)
+		go func() { answer <- s.call(v, ctx) }()
+		time.Sleep(time.Duration(rand.IntN(5000)) * time.Millisecond)
+		err := v.l.plugin.again()
+		cancel()
+		<-answer
+		if err := errors.Join(err, s.twice(v)); err != nil {
+			return fmt.Errorf("round %d, %s: %w", round, s.name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// The measure: the time from NodeStageVolume to a mounted file system, with warm flash. The part fill makes it warm.
+
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"larder.dev/csi/internal/node"
+)
+
+// goal is what a stage with warm flash may take.
+const goal = 5 * time.Second
+
+func (l *lab) large() *volume {
+	megabytes, err := strconv.ParseInt(os.Getenv("FLASH_MIB"), 10, 64)
+	l.quietly("FLASH_MIB", err)
+	v := l.newVolume("measure-"+string(l.kind), "backing0", "ext4", megabytes)
+	v.parameters["cacheSize"] = fmt.Sprintf("%dMi", megabytes)
+	return v
+}
+
+// timed is a stage, and what it takes until the file system is mounted.
+func (v *volume) timed() (time.Duration, error) {
+	began := time.Now()
+	err := stageStep.once(v)
+	took := time.Since(began)
+	if err == nil {
+		_, err = output("mountpoint", v.staging())
+	}
+	return took, err
+}
+
+func fill(l *lab) {
+	v := l.large()
+	l.quietly("a blank backing volume", v.blank())
+	l.must("create", v.create())
+	took, err := v.timed()
+	l.must("the first stage, cold", err)
+	l.say("# NodeStage to mounted, new flash: %.2f s", took.Seconds())
+	began := time.Now()
+	warm := exec.Command("larder", "warm", "--all", "--control", filepath.Join(dataDir, node.VolumesDir, v.id, node.ControlFile(1)))
+	text, err := warm.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	l.must("the cache is warmed with the volume", err)
+	used, err := v.unitsUsed()
+	l.must("units", err)
+	l.say("# warm: %d units of 1 MiB, in %.0f s", used, time.Since(began).Seconds())
+	again(v, 5)
+}
+
+// again stages the volume a number of times, after it was unstaged.
+func again(v *volume, rounds int) {
+	l := v.l
+	for round := range rounds {
+		l.quietly("unstage", unstageStep.once(v))
+		_, end := l.log(v.id, 0)
+		took, err := v.timed()
+		l.quietly("stage", err)
+		l.must(fmt.Sprintf("round %d is warm", round), v.warm(end))
+		used, err := v.unitsUsed()
+		l.quietly("units", err)
+		l.within(took, used, "after an unstage")
+	}
+}
+
+func (l *lab) within(took time.Duration, used int64, when string) {
+	l.say("# NodeStage to mounted, warm flash with %d units of 1 MiB, %s: %.2f s", used, when, took.Seconds())
+	if took > goal {
+		l.say("not ok - at most %v", goal)
+		l.t.Fail()
+		return
+	}
+	l.say("ok - at most %v", goal)
+}
+
+// measure is the boot after fill, whose machine was switched off with the volume staged.
+func measure(l *lab) {
+	v := l.large()
+	took, err := v.timed()
+	l.must("the stage after a boot", err)
+	l.must("it is warm", v.warm(l.logs[v.id+"-"+l.node+".log"]))
+	used, err := v.unitsUsed()
+	l.quietly("units", err)
+	l.within(took, used, "after a boot")
+	again(v, 3)
+	l.must("unstage, delete", errorsOf(func() error { return unstageStep.twice(v) }, func() error { return deleteStep.twice(v) }))
+	l.gone(v)
+}
