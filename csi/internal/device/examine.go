@@ -48,6 +48,24 @@ func (m *Manager) Examine(path string) error {
 	return file.Sync()
 }
 
+// InUse reports whether something holds the device exclusively: a file system that is mounted in any mount namespace, or a device
+// on top of it.
+func (m *Manager) InUse(place Place) (bool, error) {
+	if place.Number < 0 {
+		return false, nil
+	}
+	fd, err := unix.Open(m.at(place.Path()), unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	switch {
+	case err == nil:
+		return false, unix.Close(fd)
+	case errors.Is(err, unix.EBUSY):
+		return true, nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
+		return false, nil
+	}
+	return false, &os.PathError{Op: "open", Path: place.Path(), Err: err}
+}
+
 // lost reports whether a device of NBD returns errors, as it does after its server has ended. A device that is mounted is not
 // examined: a new connection would hide the lost writes from its file system.
 func (m *Manager) lost(path string) bool {

@@ -68,6 +68,14 @@ mount -t proc proc $r/proc
 mount --bind "$VOLUME" $r/run/larder
 `
 
+// pivot leaves the mounts of the node, as container runtimes do: a copy of a volume's mount would keep its device in use.
+const pivot = `
+mkdir $r/old
+cd $r
+pivot_root . old
+umount -l /old
+`
+
 // originContainer runs the first container of a helper pod to its end: the device of the claim is in its own /dev, and
 // MKNOD is its only capability.
 func originContainer(l *lab, pod *core.Pod, directory, device string) error {
@@ -76,8 +84,9 @@ func originContainer(l *lab, pod *core.Pod, directory, device string) error {
 mount -t tmpfs -o mode=755 tmpfs $r/dev
 device=$(readlink -f "$DEVICE")
 mknod $r$NODE b $((0x$(stat -c %t $device))) $((0x$(stat -c %T $device)))
-mount -o remount,ro $r
-exec chroot $r setpriv --bounding-set=-all,+mknod --no-new-privs /usr/local/bin/larder-csi $ARGS
+` + pivot + `
+mount -o remount,ro /
+exec setpriv --bounding-set=-all,+mknod --no-new-privs /usr/local/bin/larder-csi $ARGS
 `
 	c, err := launch(l, "origin.log", isolated|syscall.CLONE_NEWIPC, nil, script, "VOLUME="+directory, "DEVICE="+device,
 		"NODE="+spec.VolumeDevices[0].DevicePath, "ARGS="+strings.Join(spec.Args, " "))
@@ -112,7 +121,8 @@ func serverContainer(l *lab, pod *core.Pod, directory string) (*container, error
 	script := root + `
 mount --rbind /dev $r/dev
 mount --rbind /sys $r/sys
-exec chroot $r $COMMAND
+` + pivot + `
+exec $COMMAND
 `
 	id := filepath.Base(directory)
 	return launch(l, id+"-"+l.node+".log", isolated|syscall.CLONE_NEWIPC, cgroup, script, "VOLUME="+directory,

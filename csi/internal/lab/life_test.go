@@ -6,7 +6,13 @@ package lab
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"larder.dev/csi/internal/device"
 )
@@ -105,6 +111,9 @@ func back(v *volume) {
 	before, err := v.flash()
 	l.quietly("flash", err)
 	l.must(v.String()+": unpublish, twice", unpublishStep.twice(v))
+	if v.fileSystem != "" {
+		l.must(v.String()+": is not released while another mount namespace has its mount", v.copied())
+	}
 	l.must(v.String()+": unstage, twice", unstageStep.twice(v))
 	l.must(v.String()+": an unstaged volume has no device, mount, socket or server", v.unused())
 	_, end := l.log(v.id, 0)
@@ -119,6 +128,31 @@ func back(v *volume) {
 	l.must(v.String()+": its data", errorsOf(func() error { return v.write(4, 1) }, func() error { return v.verify(4, 1, 0) }))
 	l.must(v.String()+": unpublish", unpublishStep.once(v))
 	l.must(v.String()+": unstage", unstageStep.once(v))
+}
+
+// copied holds a copy of the staged mount in a mount namespace of its own, as a pod with the host's directories does.
+func (v *volume) copied() error {
+	holder := exec.Command("unshare", "--mount", "--propagation", "private", "sleep", "600")
+	if err := holder.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		_ = holder.Process.Kill()
+		_ = holder.Wait()
+	}()
+	if err := eventually(10*time.Second, func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", holder.Process.Pid))
+		if err == nil && string(text) != "sleep\n" {
+			err = fmt.Errorf("the holder is %s", text)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := unstageStep.once(v); status.Code(err) != codes.FailedPrecondition {
+		return fmt.Errorf("unstage: %v, expected FailedPrecondition", err)
+	}
+	return nil
 }
 
 // warm verifies that the servers which started after this place of the log found their cache.

@@ -56,6 +56,8 @@ type Devices interface {
 	Bytes(path string) (int64, error)
 	// Examine is called before a device is formatted or mounted.
 	Examine(path string) error
+	// InUse reports whether a file system on the device is mounted anywhere.
+	InUse(place device.Place) (bool, error)
 }
 
 // Server is a Larder server.

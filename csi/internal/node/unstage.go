@@ -74,6 +74,13 @@ func (n *Node) unstage(ctx context.Context, id, staging string) error {
 		n.lost.Delete(id)
 		return errors.Join(n.Devices.Detach(ctx, kept.Place), n.forget(id))
 	}
+	// A mount namespace of its own may have a copy of the mount, which keeps data that was not written yet.
+	if used, err := n.Devices.InUse(kept.Place); err != nil {
+		return err
+	} else if used {
+		return status.Errorf(codes.FailedPrecondition, "volume %s: %s is still mounted in another mount namespace; accepted: after it is unmounted there",
+			id, kept.Place.Path())
+	}
 	flushed := false
 	if volume.Status.Phase == fence.Serving {
 		if flushed, err = n.flush(ctx, id, kept); err != nil {

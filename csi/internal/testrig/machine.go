@@ -149,7 +149,9 @@ type Devices struct {
 	Fail error
 	// Unreadable is the error of reads.
 	Unreadable error
-	attached   map[string]bool
+	// Used states that the devices are mounted elsewhere.
+	Used     bool
+	attached map[string]bool
 }
 
 func newDevices() *Devices {
@@ -196,6 +198,13 @@ func (d *Devices) Examine(string) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	return d.Unreadable
+}
+
+// InUse is what a test asks for.
+func (d *Devices) InUse(device.Place) (bool, error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.Used, nil
 }
 
 // Attached is the number of devices that are attached.

@@ -323,6 +323,21 @@ func TestADeviceThatCannotBeReadIsNotFormatted(t *testing.T) {
 	must(t, stage(a, id))
 }
 
+// A copy of the mount in another mount namespace: its file system has data that was not written yet.
+func TestAVolumeThatIsMountedElsewhereIsNotReleased(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	a.Devices.Used = true
+	wants(t, unstage(a, id), codes.FailedPrecondition, "another mount namespace")
+	if running := cluster.Running(id); len(running) != 1 {
+		t.Fatalf("servers on %v", running)
+	}
+	a.Devices.Used = false
+	must(t, unstage(a, id))
+}
+
 // A crash between the mount and the extension of the file system.
 func TestARepeatedStageExtendsTheFileSystem(t *testing.T) {
 	cluster := testrig.New(t, "node-a")
