@@ -92,7 +92,7 @@ func (a *api) prepare(l *lab) {
 		if volumes != nil {
 			return volumes
 		}
-		_, err := a.store.Nodes(ctx)
+		_, err := a.dynamic.Resource(store.NodeResource).List(ctx, metav1.ListOptions{})
 		return err
 	}))
 }
