@@ -78,14 +78,15 @@ func TestAReleaseKeepsDirtyDataRecordedUnlessItWasFlushed(t *testing.T) {
 	}
 }
 
-func TestNothingIsStartedOnADeadNode(t *testing.T) {
+func TestAHelperPodOfADeadNodeIsDeletedOnceTheLeaseHasExpiredAndNoneIsStarted(t *testing.T) {
 	serving := Record{Generation: 1, Holder: "a", Phase: Serving}
 	for _, test := range []struct {
 		pods    Pods
 		expired bool
 		want    Step
 	}{
-		{Pods{Current: true, Dead: true}, false, Stop},
+		{Pods{Current: true}, true, Nothing},
+		{Pods{Current: true, Dead: true}, false, Nothing},
 		{Pods{Current: true, Dead: true}, true, Stop},
 		{Pods{Dead: true}, false, Wait},
 		{Pods{Dead: true}, true, SetFree},
@@ -118,21 +119,5 @@ func TestALeaseExpiresByTheClockOfTheObserver(t *testing.T) {
 	observer.Forget("v")
 	if observer.Expired("v", "3") {
 		t.Error("a forgotten lease expired at its first sight")
-	}
-}
-
-func TestTheHelperPodOfADeadNodeIsDeletedOnceTheLeaseHasExpired(t *testing.T) {
-	record := Record{Generation: 1, Holder: "a", Phase: Serving}
-	for _, one := range []struct {
-		pods    Pods
-		expired bool
-		want    Step
-	}{
-		{Pods{Current: true}, true, Nothing}, {Pods{Current: true, Dead: true}, false, Nothing},
-		{Pods{Current: true, Dead: true}, true, Stop}, {Pods{Dead: true}, false, Wait}, {Pods{Dead: true}, true, SetFree},
-	} {
-		if got := Next(record, one.pods, one.expired); got != one.want {
-			t.Errorf("%+v: %s", one, got)
-		}
 	}
 }
