@@ -44,39 +44,7 @@ func TestAClaimIsServedGrownAndDeleted(t *testing.T) {
 		t.Fatalf("mounts of the node: %v; want the staged and the published one", mounts)
 	}
 
-	// A served volume keeps its size, so the resizer repeats until the pod has ended.
-	claims := r.objects.CoreV1().PersistentVolumeClaims(work)
-	eventually(t, "the claim asks for more", bound, func() error {
-		claim, err := claims.Get(background, "db", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		claim.Spec.Resources.Requests[core.ResourceStorage] = quantity(20 * gib)
-		_, err = claims.Update(background, claim, metav1.UpdateOptions{})
-		return err
-	})
-	eventually(t, "the resizer has tried", bound, func() error {
-		claim, err := claims.Get(background, "db", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(claim.Status.Conditions) == 0 {
-			return fmt.Errorf("no condition")
-		}
-		return nil
-	})
-	if volume, err := r.store.Volume(background, id); err != nil || volume.Spec.CapacityBytes != 10*gib {
-		t.Fatalf("a served volume was extended: %+v, %v", volume, err)
-	}
-	r.endPod(t, "db-0")
-	eventually(t, "the volume is extended", 2*bound, func() error {
-		volume, err := r.store.Volume(background, id)
-		if err == nil && volume.Spec.CapacityBytes != 20*gib {
-			return fmt.Errorf("it has %d bytes", volume.Spec.CapacityBytes)
-		}
-		return err
-	})
-	eventually(t, "the backing claim and the PersistentVolume are extended", bound, func() error { return r.sizes(id, 20*gib) })
+	r.grow(t, "db", "db-0", id)
 	r.pod(t, "db-1", "db", a.Name)
 	r.runs(t, "db-1")
 	if a.Flash.Created != 1 {
@@ -85,7 +53,7 @@ func TestAClaimIsServedGrownAndDeleted(t *testing.T) {
 
 	// The claim of a pod stays until the pod has ended.
 	r.endClaim(t, "db")
-	if _, err := claims.Get(background, "db", metav1.GetOptions{}); err != nil {
+	if _, err := r.objects.CoreV1().PersistentVolumeClaims(work).Get(background, "db", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r.endPod(t, "db-1")
@@ -97,6 +65,44 @@ func TestAClaimIsServedGrownAndDeleted(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// grow extends a claim of 10 GiB to 20 GiB while a pod uses it, and ends this pod.
+func (r *rig) grow(t *testing.T, name, pod, id string) {
+	t.Helper()
+	claims := r.objects.CoreV1().PersistentVolumeClaims(work)
+	// A served volume keeps its size, so the resizer repeats until the pod has ended.
+	eventually(t, "the claim asks for more", bound, func() error {
+		claim, err := claims.Get(background, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		claim.Spec.Resources.Requests[core.ResourceStorage] = quantity(20 * gib)
+		_, err = claims.Update(background, claim, metav1.UpdateOptions{})
+		return err
+	})
+	eventually(t, "the resizer has tried", bound, func() error {
+		claim, err := claims.Get(background, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(claim.Status.Conditions) == 0 {
+			return fmt.Errorf("no condition")
+		}
+		return nil
+	})
+	if volume, err := r.store.Volume(background, id); err != nil || volume.Spec.CapacityBytes != 10*gib {
+		t.Fatalf("a served volume was extended: %+v, %v", volume, err)
+	}
+	r.endPod(t, pod)
+	eventually(t, "the volume is extended", 2*bound, func() error {
+		volume, err := r.store.Volume(background, id)
+		if err == nil && volume.Spec.CapacityBytes != 20*gib {
+			return fmt.Errorf("it has %d bytes", volume.Spec.CapacityBytes)
+		}
+		return err
+	})
+	eventually(t, "the backing claim and the PersistentVolume are extended", bound, func() error { return r.sizes(id, 20*gib) })
 }
 
 // sizes compares the sizes of the backing claim and of the PersistentVolume of a volume.

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -45,7 +46,16 @@ func run(m *testing.M) int {
 		return 1
 	}
 	cluster = made
-	return m.Run()
+	code := m.Run()
+	// The controller is started again after each end, so its own faults are looked for in its log.
+	log, err := os.ReadFile(made.controller.log)
+	for _, fault := range []string{"WARNING: DATA RACE", "panic: ", ": panic: "} {
+		if at := strings.Index(string(log), fault); err == nil && at >= 0 {
+			fmt.Fprintf(os.Stderr, "larder-csi:\n%.4000s\n", log[at:])
+			code = 1
+		}
+	}
+	return code
 }
 
 // setup skips a test without a control plane, and prints the logs of one that fails.
