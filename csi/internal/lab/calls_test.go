@@ -66,6 +66,7 @@ type volume struct {
 	fileSystem string // empty: raw block device
 	bytes      int64
 	parameters map[string]string
+	readOnly   bool // of publish requests
 }
 
 func (v *volume) String() string {
@@ -135,6 +136,7 @@ func (v *volume) publish(ctx context.Context) error {
 	}
 	_, err := v.l.calls.nodes.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
 		VolumeId: v.id, StagingTargetPath: v.staging(), TargetPath: v.target(), VolumeCapability: v.capability(),
+		Readonly: v.readOnly,
 	}, grpc.WaitForReady(true))
 	return err
 }

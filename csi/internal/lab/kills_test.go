@@ -13,6 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,9 +23,6 @@ import (
 
 	"larder.dev/csi/internal/device"
 )
-
-// victims are what is killed in a trap.
-var victims = []string{"plugin", "program", "client", "server"}
 
 // at are the places of programs, in the order in which a request comes to them: before and after each.
 func at(programs ...string) []trap {
@@ -56,7 +56,7 @@ func placesOf(v *volume) (stage, publish, unpublish, unstage []trap) {
 func kills(l *lab) {
 	all := l.volumes("kills")
 	rounds := 0
-	for _, victim := range victims {
+	for _, victim := range strings.Fields(os.Getenv("VICTIMS")) {
 		for _, v := range all {
 			hits := v.interrupted(victim)
 			rounds += hits
@@ -66,6 +66,7 @@ func kills(l *lab) {
 	for _, v := range all {
 		l.must(v.String()+": 6 stages with kill -9 of the plugin at any time", v.anyTime(6))
 	}
+	l.must(all[0].String()+": a read-only publish, interrupted after its mount, permits no writes", all[0].interruptedReadOnly())
 	for n, v := range all {
 		places := at("lvremove")
 		l.must(v.String()+": delete", deleteStep.twice(v))
@@ -185,6 +186,22 @@ func (t trap) kill(v *volume, victim string, s step, cancel func(), answer chan 
 		<-answer
 	}
 	return nil
+}
+
+// interruptedReadOnly kills the plugin between the bind mount and the step that makes it read-only.
+func (v *volume) interruptedReadOnly() error {
+	v.readOnly = true
+	defer func() { v.readOnly = false }()
+	return errorsOf(
+		func() error { return stageStep.once(v) },
+		func() error { publishStep.through(v, "plugin", at("mount")); return nil },
+		func() error {
+			if err := v.write(1, pages); !errors.Is(err, syscall.EROFS) {
+				return fmt.Errorf("a write: %v, expected EROFS", err)
+			}
+			return nil
+		},
+		func() error { return unpublishStep.twice(v) }, func() error { return unstageStep.twice(v) })
 }
 
 // anyTime kills the plugin at a random time of a stage or an unstage.

@@ -11,6 +11,7 @@ import (
 	"context"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -84,14 +85,30 @@ func (n *Node) publish(id, staging, target string, mode settings.Mode) error {
 		return err
 	}
 	mounted, err := n.isMounted(target)
-	if err != nil || mounted {
+	if err != nil {
 		return err
+	}
+	if mounted && mode.ReadOnly && !isReadOnly(target) {
+		// A bind mount becomes read-only in a second step, before which an earlier request was interrupted.
+		if err := n.Mounter.Unmount(target); err != nil {
+			return err
+		}
+		mounted = false
+	}
+	if mounted {
+		return nil
 	}
 	options := []string{"bind"}
 	if mode.ReadOnly {
 		options = append(options, "ro")
 	}
 	return n.Mounter.Mount(source, target, "", options)
+}
+
+// isReadOnly reports whether the mount at the path, and not only its file system, permits no writes.
+func isReadOnly(path string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
 // agrees refuses a target whose mode contradicts an earlier request.

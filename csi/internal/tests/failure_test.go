@@ -7,6 +7,7 @@ package tests
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -321,6 +322,25 @@ func TestADeviceThatCannotBeReadIsNotFormatted(t *testing.T) {
 	}
 	a.Devices.Unreadable = nil
 	must(t, stage(a, id))
+}
+
+// A bind mount becomes read-only in a second step.
+func TestAReadOnlyPublishThatWasInterruptedIsNotLeftWritable(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	must(t, os.Mkdir(target(a), 0o750))
+	must(t, a.Mounts.Mount(staging(a), target(a), "", []string{"bind"}))
+	_, err := a.NodePublishVolume(background, &csi.NodePublishVolumeRequest{
+		VolumeId: id, StagingTargetPath: staging(a), TargetPath: target(a), VolumeCapability: mountOf("ext4"), Readonly: true,
+	})
+	must(t, err)
+	for _, point := range a.Mounts.MountPoints {
+		if point.Path == target(a) && !slices.Contains(point.Opts, "ro") {
+			t.Fatalf("%+v", point)
+		}
+	}
 }
 
 // A copy of the mount in another mount namespace: its file system has data that was not written yet.
