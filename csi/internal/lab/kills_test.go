@@ -125,7 +125,7 @@ func (s step) through(v *volume, victim string, places []trap) int {
 		l.quietly(what, place.set())
 		ctx, cancel := limited()
 		answer := make(chan error, 1)
-		go func() { answer <- s.call(v, ctx) }()
+		go func() { answer <- s.unlocked(v, ctx) }()
 		err := eventually(bound, func() error {
 			if hit() {
 				return nil
@@ -151,6 +151,17 @@ func (s step) through(v *volume, victim string, places []trap) int {
 	}
 	l.quietly(fmt.Sprintf("%s: %s, repeated", v, s.name), s.twice(v))
 	return hits
+}
+
+// unlocked sends the request, and repeats it while the plugin, which has just started, examines the flash of the volume.
+func (s step) unlocked(v *volume, ctx context.Context) error {
+	for {
+		err := s.call(v, ctx)
+		if status.Code(err) != codes.Aborted || ctx.Err() != nil {
+			return err
+		}
+		sleep(ctx, 200*time.Millisecond)
+	}
 }
 
 // kill kills the victim while a program is in the trap.

@@ -86,9 +86,18 @@ func (n *Node) save(id string, kept *local) error {
 	return n.write(id, recordFile, text)
 }
 
-// forget removes it. The flash and the server's state stay, for a warm start.
+// forget removes it, and the sockets of servers that were killed. The flash and the server's state stay, for a warm start.
 func (n *Node) forget(id string) error {
-	err := os.Remove(filepath.Join(n.dir(id), recordFile))
+	sockets, err := filepath.Glob(filepath.Join(n.dir(id), "*.sock"))
+	if err != nil {
+		return err
+	}
+	for _, socket := range sockets {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	err = os.Remove(filepath.Join(n.dir(id), recordFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

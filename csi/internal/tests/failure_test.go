@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,7 @@ import (
 
 	"larder.dev/csi/internal/controller"
 	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/node"
 	"larder.dev/csi/internal/testrig"
 )
 
@@ -202,10 +204,10 @@ func TestANodeOutOfServiceLosesItsVolume(t *testing.T) {
 	id := create(t, cluster, "db", nil)
 	must(t, stage(a, id))
 	a.Detach(true)
-	node, err := cluster.Objects.CoreV1().Nodes().Get(background, "node-a", metav1.GetOptions{})
+	lost, err := cluster.Objects.CoreV1().Nodes().Get(background, "node-a", metav1.GetOptions{})
 	must(t, err)
-	node.Spec.Taints = []core.Taint{{Key: core.TaintNodeOutOfService, Effect: core.TaintEffectNoExecute}}
-	_, err = cluster.Objects.CoreV1().Nodes().Update(background, node, metav1.UpdateOptions{})
+	lost.Spec.Taints = []core.Taint{{Key: core.TaintNodeOutOfService, Effect: core.TaintEffectNoExecute}}
+	_, err = cluster.Objects.CoreV1().Nodes().Update(background, lost, metav1.UpdateOptions{})
 	must(t, err)
 	collect := func() {
 		pod, err := cluster.Objects.CoreV1().Pods(testrig.Namespace).Get(background, controller.PodName(id, 1), metav1.GetOptions{})
@@ -322,6 +324,19 @@ func TestADeviceThatCannotBeReadIsNotFormatted(t *testing.T) {
 	}
 	a.Devices.Unreadable = nil
 	must(t, stage(a, id))
+}
+
+func TestAnUnstageRemovesTheSocketsOfAServerThatWasKilled(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	socket := filepath.Join(a.Data, node.VolumesDir, id, node.ControlFile(1))
+	must(t, os.WriteFile(socket, nil, 0o600))
+	must(t, unstage(a, id))
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("the socket is left: %v", err)
+	}
 }
 
 // A bind mount becomes read-only in a second step.
