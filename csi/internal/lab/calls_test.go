@@ -188,8 +188,11 @@ var (
 )
 
 // once sends a request as a kubelet does: it is repeated while another operation is in progress, or a time limit ended it.
-func (s step) once(v *volume) error {
-	return eventually(3*bound, func() error {
+func (s step) once(v *volume) error { return s.repeatedly(v, 3*bound) }
+
+// repeatedly does so for at most this time.
+func (s step) repeatedly(v *volume, most time.Duration) error {
+	return eventually(most, func() error {
 		ctx, cancel := limited()
 		defer cancel()
 		err := s.call(v, ctx)
