@@ -161,6 +161,28 @@ fn a_unit_that_a_client_reads_leaves_when_the_read_has_ended() {
     assert_eq!(memory.shard.cached(&(0..unit)), 0);
 }
 
+/// As of the journal, which uses many slots while it logs what they hold.
+#[test]
+fn a_unit_waits_for_a_slot_whose_unit_is_in_use() {
+    for (name, mut memory, unit) in kinds().filter(|(name, ..)| name != "flashcache, write-back") {
+        assert_eq!(arrange(&mut memory, Warm, 0..SLOTS * unit), Ok(()), "{name}");
+        memory.hold(FLASH, Held::Reads);
+        for slot in 0..SLOTS {
+            memory.ask(slot, Kind::Read, slot * unit, 4096, 0);
+        }
+        memory.shard.begin_list();
+        let (done, list) = (Rc::new(Cell::new(None)), SLOTS * unit..(SLOTS + 2) * unit);
+        let (sets, range) = (Rc::clone(&done), list.clone());
+        memory.shard.arrange(Warm, vec![range], move |result| sets.set(Some(result)));
+        memory.pass(50 * MILLISECOND);
+        memory.release(None);
+        for _ in 0..100 {
+            memory.pass(10 * MILLISECOND);
+        }
+        assert_eq!((done.get(), memory.shard.cached(&list)), (Some(Ok(())), 2 * unit), "{name}");
+    }
+}
+
 #[test]
 fn a_write_while_a_unit_is_warmed_is_what_later_reads_return() {
     for (name, mut memory, unit) in kinds() {

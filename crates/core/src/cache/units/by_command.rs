@@ -29,6 +29,9 @@ use crate::request::Errno;
 const RUN: u32 = 16;
 /// How long an eviction waits for clients that use a unit.
 const PATIENCE: Nanos = SECOND;
+/// How long a unit that is warmed waits for a slot, and how often it looks for one.
+const ROOM_PATIENCE: Nanos = 10 * SECOND;
+const ROOM_INTERVAL: Nanos = 10 * MILLISECOND;
 /// Attempts to evict units that clients use, each of which takes as long as the gate's patience.
 const MOST_TRIES: u32 = 10;
 
@@ -51,7 +54,7 @@ impl Clean {
         if has_slot && units.is_valid(unit, &pages) {
             return units.was_warmed(unit);
         }
-        if units.makes_room(unit) {
+        if units.until_room(|| units.makes_room(unit).then_some(())).await.is_some() {
             populate(units, unit, Pacing::Paced).await;
             units.was_warmed(unit);
         }
@@ -107,13 +110,11 @@ impl WriteBack {
             self.admit(unit).await;
             return self.units.was_warmed(unit);
         }
-        let outgoing = match table.has_room(unit) {
-            true => None,
-            false => self.units.victim(unit).or_else(|| self.units.coldest()),
+        let outgoing = || match table.has_room(unit) {
+            true => Some(None),
+            false => self.units.victim(unit).or_else(|| self.units.coldest()).map(Some),
         };
-        if outgoing.is_none() && !table.has_room(unit) {
-            return;
-        }
+        let Some(outgoing) = self.units.until_room(outgoing).await else { return };
         let units = Rc::clone(&self);
         self.exchange(Swap { incoming: unit, outgoing }).await;
         units.units.was_warmed(unit);
@@ -143,6 +144,21 @@ impl<J: Journal> UnitCache<J> {
     /// Whether flash has all of these pages of a unit.
     fn is_valid(&self, unit: u32, pages: &Pages) -> bool {
         self.table.valid_in(unit, pages) == pages.len() as u64
+    }
+
+    /// Tries to find a slot for a unit, again while slots of others that may leave are in use: the journal uses all whose states it
+    /// logs together.
+    async fn until_room<T>(&self, attempt: impl Fn() -> Option<T>) -> Option<T> {
+        let exec = &self.cx.exec;
+        let deadline = exec.now() + ROOM_PATIENCE;
+        loop {
+            let found = attempt();
+            let may_come = || self.table.uses_any(&|slot| !self.warmed.has(slot));
+            if found.is_some() || self.flash.closed() || exec.now() > deadline || !may_come() {
+                return found;
+            }
+            exec.sleep(ROOM_INTERVAL).await;
+        }
     }
 
     /// Frees a slot for a unit, if it has none and none is free; returns whether there is one.

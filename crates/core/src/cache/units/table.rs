@@ -225,6 +225,13 @@ impl Table {
         self.unit_of(slot).map(|unit| (self.pin_slot(slot), unit))
     }
 
+    /// Whether a unit is in use whose slot is one of these.
+    pub(crate) fn uses_any(&self, among: &dyn Fn(u32) -> bool) -> bool {
+        let entries = self.entries.borrow();
+        let mut units = (0..entries.limit).filter(|slot| entries.unit_in(*slot).is_some());
+        units.any(|slot| entries.slots[slot as usize].is_pinned() && among(slot))
+    }
+
     /// A slot that is in use, pinned.
     pub(crate) fn pin_slot(self: &Rc<Self>, slot: u32) -> SlotPin {
         self.pin(&mut self.entries.borrow_mut(), slot)
