@@ -247,6 +247,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"unknown: 1", "kubeletDir: relative", "kubeletDir: /a/../b c", "volumeGroup: '-x'", "server: {image: larder, memory: much}",
 		"storageClasses: [{name: x}]", "storageClasses: [{name: x, backingStorageClass: y, cacheSize: 101%}]",
 		"storageClasses: [{name: x, backingStorageClass: y, cacheSize: 1Gi, preset: fast}]", "imagePullPolicy: Sometimes",
+		"storageClasses: [{name: x, backingStorageClass: x, cacheSize: 1Gi}]",
+		"storageClasses: [{name: x, backingStorageClass: y, cacheSize: 1Gi, writeBudget: lots}]",
 	} {
 		if _, err := render(t, values); err == nil {
 			t.Errorf("%s: accepted", values)

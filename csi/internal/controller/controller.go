@@ -97,6 +97,9 @@ func (c *Controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 		Name: name, BackingClaim: settings.VolumeID(name), BackingStorageClass: class.BackingStorageClass, CapacityBytes: bytes,
 		CacheBytes: class.Cache(bytes), Preset: class.Preset, Policy: class.Policy, WriteBudget: class.WriteBudget,
 	}
+	if err := c.backs(ctx, class.BackingStorageClass); err != nil {
+		return nil, reply.Classify(wanted.BackingClaim, err)
+	}
 	volume, err := c.record(ctx, wanted)
 	if err != nil {
 		return nil, reply.Classify(wanted.BackingClaim, err)
@@ -112,6 +115,21 @@ func (c *Controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
 		VolumeId: volume.Name, CapacityBytes: volume.Spec.CapacityBytes, AccessibleTopology: topology,
 	}}, nil
+}
+
+// backs verifies that a StorageClass can provide origins. One of this driver would claim from itself without an end.
+func (c *Controller) backs(ctx context.Context, class string) error {
+	found, err := c.Kubernetes.StorageV1().StorageClasses().Get(ctx, class, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return reply.Invalid("parameter %s: the StorageClass %s does not exist", settings.BackingStorageClass, class)
+	case err != nil:
+		return err
+	case found.Provisioner == store.DriverName:
+		return reply.Invalid("parameter %s: the StorageClass %s is one of this driver; accepted: one of another driver",
+			settings.BackingStorageClass, class)
+	}
+	return nil
 }
 
 // selected is the node for which the scheduler chose the volume, if it did.

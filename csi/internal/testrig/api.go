@@ -15,6 +15,7 @@ import (
 	"time"
 
 	core "k8s.io/api/core/v1"
+	storage "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -97,7 +98,8 @@ func update(tracker clienttesting.ObjectTracker, action clienttesting.UpdateActi
 	return next, tracker.Update(action.GetResource(), next, action.GetNamespace())
 }
 
-// objects is a client of Kubernetes' own resources. It binds and extends claims at once, and keeps deleted pods for the kubelet.
+// objects is a client of Kubernetes' own resources. StorageClasses exist unless their name begins with `missing`, and are of this
+// driver if it begins with `cached`. It binds and extends claims at once, and keeps deleted pods for the kubelet.
 func objects() *fake.Clientset {
 	client := fake.NewClientset()
 	tracker := client.Tracker()
@@ -118,6 +120,17 @@ func objects() *fake.Clientset {
 		claim := action.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*core.PersistentVolumeClaim)
 		claim.Status.Capacity = claim.Spec.Resources.Requests.DeepCopy()
 		return true, claim, tracker.Update(claimResource, claim, action.GetNamespace())
+	})
+	client.PrependReactor("get", "storageclasses", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.GetAction).GetName()
+		class := &storage.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "backing.example"}
+		switch {
+		case strings.HasPrefix(name, "missing"):
+			return true, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), name)
+		case strings.HasPrefix(name, "cached"):
+			class.Provisioner = store.DriverName
+		}
+		return true, class, nil
 	})
 	client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		found, err := tracker.Get(podResource, action.GetNamespace(), action.(clienttesting.DeleteAction).GetName())

@@ -226,3 +226,20 @@ func TestTheIDIsAFunctionOfTheName(t *testing.T) {
 		seen[id] = true
 	}
 }
+
+// A class of this driver would claim from itself, and one that does not exist would leave a claim that is never bound.
+func TestTheBackingClassIsOneOfAnotherDriver(t *testing.T) {
+	cluster := testrig.New(t)
+	for class, why := range map[string]string{
+		"cached": "the StorageClass cached is one of this driver", "missing": "the StorageClass missing does not exist",
+	} {
+		_, err := cluster.Controller.CreateVolume(background, &csi.CreateVolumeRequest{
+			Name: "db", Parameters: map[string]string{"backingStorageClass": class, "cacheSize": "1Gi"},
+			VolumeCapabilities: []*csi.VolumeCapability{mountOf("ext4")},
+		})
+		wants(t, err, codes.InvalidArgument, why)
+	}
+	if volumes, err := cluster.Store.Volumes(background); err != nil || len(volumes) != 0 {
+		t.Fatalf("%d records are left: %v", len(volumes), err)
+	}
+}
