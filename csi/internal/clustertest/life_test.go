@@ -58,12 +58,17 @@ func TestAClaimIsServedGrownAndDeleted(t *testing.T) {
 	}
 	r.endPod(t, "db-1")
 	r.nothingLeft(t, id, a)
-	eventually(t, "all PersistentVolumes are gone", bound, func() error {
+	eventually(t, "both PersistentVolumes are gone", bound, func() error {
 		volumes, err := r.objects.CoreV1().PersistentVolumes().List(background, metav1.ListOptions{})
-		if err == nil && len(volumes.Items) != 0 {
-			return fmt.Errorf("%d exist, %s is %s", len(volumes.Items), volumes.Items[0].Name, volumes.Items[0].Status.Phase)
+		if err != nil {
+			return err
 		}
-		return err
+		for _, volume := range volumes.Items {
+			if claim := volume.Spec.ClaimRef; claim != nil && (claim.Name == "db" || claim.Name == id) {
+				return fmt.Errorf("%s of the claim %s is %s", volume.Name, claim.Name, volume.Status.Phase)
+			}
+		}
+		return nil
 	})
 }
 

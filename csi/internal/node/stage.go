@@ -117,7 +117,8 @@ func (n *Node) take(ctx context.Context, volume *store.Volume) (*local, error) {
 		return n.prepare(ctx, volume)
 	}
 	if kept != nil && kept.Generation == volume.Status.Generation {
-		return kept, nil
+		// After a reboot its block device is missing, on a node that activates no logical volumes itself.
+		return kept, n.Flash.Activate(ctx, volume.Name)
 	}
 	// The node was installed again under its name. A new grant judges its flash again.
 	volume.Status, _ = fence.Release(volume.Status, n.Name, false)

@@ -29,6 +29,8 @@ type Flash struct {
 	Fail map[string]error
 	// Created counts how often flash was made.
 	Created int
+	// Activated is how often flash was activated.
+	Activated int
 	// At is the directory in which the flash of a volume is a file; without it the path is that of a device.
 	At string
 }
@@ -128,7 +130,12 @@ func (f *Flash) SetGeneration(_ context.Context, id string, generation int64) er
 }
 
 // Activate does nothing: flash in memory is always there.
-func (f *Flash) Activate(context.Context, string) error { return nil }
+func (f *Flash) Activate(context.Context, string) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.Activated++
+	return nil
+}
 
 // Remove removes flash.
 func (f *Flash) Remove(_ context.Context, id string) error {

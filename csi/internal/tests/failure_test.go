@@ -254,6 +254,21 @@ func TestALeaseIsRenewedByItsHolderOnly(t *testing.T) {
 	}
 }
 
+// The record and the node's own say that it serves, and the logical volume has no block device.
+func TestAStageAfterARebootActivatesTheFlash(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	before := a.Flash.Activated
+	a.Mounts.MountPoints = nil
+	must(t, stage(a, id))
+	if a.Flash.Activated == before {
+		t.Fatal("the flash was not activated")
+	}
+	must(t, unstage(a, id))
+}
+
 func TestAHelperPodThatWasDeletedByHandIsMadeAgain(t *testing.T) {
 	cluster := testrig.New(t, "node-a")
 	a := cluster.Machines["node-a"]
