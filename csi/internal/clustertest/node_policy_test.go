@@ -46,6 +46,7 @@ func TestANodePluginChangesWhatConcernsItsNode(t *testing.T) {
 	denied(t, "the lease of another node, renewed", b.Leases.Renew(background, id, a.Name), "accepted: the holder policy-b")
 	denied(t, "the lease of another node, deleted",
 		b.Leases.Kubernetes.CoordinationV1().Leases(namespace).Delete(background, id, metav1.DeleteOptions{}), "accepted: the holder policy-b")
+	denied(t, "the lease of another node, taken", b.Leases.Renew(background, id, b.Name), "accepted: the holder policy-b")
 	volume, err := b.Store.Volume(background, id)
 	must(t, err)
 	volume.Spec.CacheBytes *= 2
@@ -79,7 +80,11 @@ func TestANodePluginDoesNotForgetTheDirtyFlashOfAnotherNode(t *testing.T) {
 	volume.Status = fence.Record{Generation: 3, Flash: &fence.Flash{Node: "policy-gone", Generation: 3, Dirty: true}}
 	volume, err = r.store.UpdateStatus(background, volume)
 	must(t, err)
-	volume.Status = fence.Record{Generation: 4, Holder: b.Name, Phase: fence.Preparing}
+	dirty := *volume.Status.Flash
+	volume.Status = fence.Record{Generation: 4, Holder: b.Name, Phase: fence.Preparing, Flash: &dirty}
+	_, err = b.Store.UpdateStatus(background, volume)
+	denied(t, "a volume with dirty flash of another node", err, "may hold data that the origin lacks")
+	volume.Status.Flash = nil
 	_, err = b.Store.UpdateStatus(background, volume)
 	denied(t, "the dirty flash of another node", err, "may hold data that the origin lacks")
 	volume, err = r.store.Volume(background, id)

@@ -97,9 +97,6 @@ func (c *Controller) CreateVolume(ctx context.Context, request *csi.CreateVolume
 		Name: name, BackingClaim: settings.VolumeID(name), BackingStorageClass: class.BackingStorageClass, CapacityBytes: bytes,
 		CacheBytes: class.Cache(bytes), Preset: class.Preset, Policy: class.Policy, WriteBudget: class.WriteBudget,
 	}
-	if err := c.backs(ctx, class.BackingStorageClass); err != nil {
-		return nil, reply.Classify(wanted.BackingClaim, err)
-	}
 	volume, err := c.record(ctx, wanted)
 	if err != nil {
 		return nil, reply.Classify(wanted.BackingClaim, err)
@@ -144,15 +141,20 @@ func selected(requirement *csi.TopologyRequirement) string {
 
 // record makes the record of a volume, or verifies that the one that exists is of the same request.
 func (c *Controller) record(ctx context.Context, wanted store.VolumeSpec) (*store.Volume, error) {
-	volume := &store.Volume{
-		ObjectMeta: metav1.ObjectMeta{Name: wanted.BackingClaim, Finalizers: []string{store.FlashFinalizer}},
-		Spec:       wanted,
-	}
-	made, err := c.Store.Create(ctx, volume)
-	if !apierrors.IsAlreadyExists(err) {
-		return made, err
-	}
 	found, err := c.Store.Volume(ctx, wanted.BackingClaim)
+	if apierrors.IsNotFound(err) {
+		if err := c.backs(ctx, wanted.BackingStorageClass); err != nil {
+			return nil, err
+		}
+		found, err = c.Store.Create(ctx, &store.Volume{
+			ObjectMeta: metav1.ObjectMeta{Name: wanted.BackingClaim, Finalizers: []string{store.FlashFinalizer}},
+			Spec:       wanted,
+		})
+		if !apierrors.IsAlreadyExists(err) {
+			return found, err
+		}
+		found, err = c.Store.Volume(ctx, wanted.BackingClaim)
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -91,8 +91,10 @@ type sight struct {
 	pods []*core.Pod
 	// lease is that of the holder, in the words of store.SeenIn.
 	lease string
-	// dead states that the holder's node was declared dead or deleted.
-	dead bool
+	// stray states that there is a lease of another node than the holder.
+	stray bool
+	// dead states that the holder's node was declared dead or deleted, flashGone that the node of the flash does not exist.
+	dead, flashGone bool
 }
 
 // decision is what is done for a volume.
@@ -101,14 +103,16 @@ type decision struct {
 	expired bool
 	// stops are the helper pods of other grants and those that have ended.
 	stops []string
-	// finishes states that the volume is deleted, and its record is not.
+	// finishes states that the volume is deleted, and no node has to remove flash of it.
 	finishes bool
+	// unleases states that there is a lease of a former holder: a node changes only its own.
+	unleases bool
 	// wait is when to decide again, 0 for when something changes.
 	wait time.Duration
 }
 
 func (d decision) rests() bool {
-	return len(d.stops) == 0 && !d.finishes && (d.step == fence.Nothing || d.step == fence.Wait)
+	return len(d.stops) == 0 && !d.finishes && !d.unleases && (d.step == fence.Nothing || d.step == fence.Wait)
 }
 
 func (c *Controller) decide(seen sight) decision {
@@ -133,7 +137,9 @@ func (c *Controller) decide(seen sight) decision {
 		next.expired = c.Observer.Expired(volume.Name, fmt.Sprintf("%d %s", volume.Status.Generation, seen.lease))
 	}
 	next.step = fence.Next(volume.Status, pods, next.expired)
-	next.finishes = volume.DeletionTimestamp != nil && volume.HasFinalizer() && volume.Status.Holder == ""
+	free := volume.Status.Holder == ""
+	next.finishes = free && volume.DeletionTimestamp != nil && volume.HasFinalizer() && (volume.Status.Flash == nil || seen.flashGone)
+	next.unleases = seen.stray
 	if volume.Status.Holder != "" || pods.Other > 0 || volume.DeletionTimestamp != nil {
 		next.wait = again
 	}
@@ -171,9 +177,16 @@ func (c *Controller) Reconcile(ctx context.Context, id string) (time.Duration, e
 			volume.Status.Generation, next.expired)
 		volume.Status = fence.Released(volume.Status)
 		_, err = c.Store.UpdateStatus(ctx, volume)
+		next.unleases = true
+	}
+	if err == nil && next.unleases {
+		err = c.Leases.Delete(ctx, id)
 	}
 	if err == nil && next.finishes {
-		err = c.finish(ctx, volume)
+		if flash := volume.Status.Flash; flash != nil {
+			klog.Infof("volume %s: node %s does not exist any more, its flash is not removed", id, flash.Node)
+		}
+		err = c.Store.FlashRemoved(ctx, volume)
 	}
 	return next.wait, err
 }
@@ -192,31 +205,40 @@ func (c *Controller) look(ctx context.Context, id string) (sight, error) {
 	for n := range list.Items {
 		seen.pods = append(seen.pods, &list.Items[n])
 	}
-	holder := volume.Status.Holder
-	if holder == "" {
-		return seen, nil
-	}
-	if seen.lease, err = c.Leases.Seen(ctx, id, holder); err != nil {
+	lease, err := c.Leases.Lease(ctx, id)
+	if err != nil {
 		return sight{}, err
 	}
-	seen.dead, err = c.dead(ctx, holder)
-	return seen, err
+	seen.stray, seen.lease = store.IsStray(lease, volume.Status.Holder), store.SeenIn(lease, volume.Status.Holder)
+	if holder := volume.Status.Holder; holder != "" {
+		node, err := c.node(ctx, holder)
+		if err != nil {
+			return sight{}, err
+		}
+		seen.dead = isDead(node)
+	} else if flash := volume.Status.Flash; flash != nil && volume.DeletionTimestamp != nil {
+		node, err := c.node(ctx, flash.Node)
+		if err != nil {
+			return sight{}, err
+		}
+		seen.flashGone = node == nil
+	}
+	return seen, nil
 }
 
-// dead reports whether an administrator declared the node dead by a taint, or deleted it.
-func (c *Controller) dead(ctx context.Context, name string) (bool, error) {
+// node reads a node, nil if it does not exist.
+func (c *Controller) node(ctx context.Context, name string) (*core.Node, error) {
 	node, err := c.Kubernetes.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return true, nil
+		return nil, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	return isDead(node), nil
+	return node, err
 }
 
+// isDead reports whether an administrator declared the node dead by a taint, or deleted it.
 func isDead(node *core.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(taint core.Taint) bool { return taint.Key == core.TaintNodeOutOfService })
+	return node == nil ||
+		slices.ContainsFunc(node.Spec.Taints, func(taint core.Taint) bool { return taint.Key == core.TaintNodeOutOfService })
 }
 
 // stop deletes a pod in the ordinary way: the object stays until the kubelet has confirmed that the containers have ended.
@@ -226,16 +248,4 @@ func (c *Controller) stop(ctx context.Context, name string) error {
 		return nil
 	}
 	return err
-}
-
-// finish removes the finalizer of a deleted volume if no node has flash of it, or its node does not exist any more.
-func (c *Controller) finish(ctx context.Context, volume *store.Volume) error {
-	if flash := volume.Status.Flash; flash != nil {
-		_, err := c.Kubernetes.CoreV1().Nodes().Get(ctx, flash.Node, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return err
-		}
-		klog.Infof("volume %s: node %s does not exist any more, its flash is not removed", volume.Name, flash.Node)
-	}
-	return c.Store.FlashRemoved(ctx, volume)
 }

@@ -127,10 +127,21 @@ func (w *Watches) sight(id string) (sight, bool) {
 	if exists {
 		lease = object.(*coordination.Lease)
 	}
-	seen.lease = store.SeenIn(lease, volume.Status.Holder)
-	object, exists, err = w.nodes.GetIndexer().GetByKey(volume.Status.Holder)
-	seen.dead = !exists || isDead(object.(*core.Node))
-	return seen, err == nil
+	seen.stray, seen.lease = store.IsStray(lease, volume.Status.Holder), store.SeenIn(lease, volume.Status.Holder)
+	seen.dead = isDead(w.node(volume.Status.Holder))
+	if flash := volume.Status.Flash; flash != nil {
+		seen.flashGone = w.node(flash.Node) == nil
+	}
+	return seen, true
+}
+
+// node is nil if there is none of this name.
+func (w *Watches) node(name string) *core.Node {
+	object, exists, err := w.nodes.GetIndexer().GetByKey(name)
+	if err != nil || !exists {
+		return nil
+	}
+	return object.(*core.Node)
 }
 
 // reported is what all nodes report; it waits until this is known.

@@ -115,34 +115,49 @@ func (m *Manager) Boot() (string, error) {
 	return strings.TrimSpace(string(id)), nil
 }
 
+// isHere reports whether a device of NBD was connected in this boot, and still is.
+func (m *Manager) isHere(place Place) (bool, error) {
+	boot, err := m.Boot()
+	return err == nil && place.Boot == boot && m.connected(place.Number), err
+}
+
 // connected reports whether the device of NBD is connected to a server.
 func (m *Manager) connected(number int) bool {
 	return number >= 0 && m.exists(fmt.Sprintf("/sys/block/nbd%d/pid", number))
 }
 
-// Attach makes the device and returns its place. Socket is the server's listener for NBD; record stores a place durably.
-func (m *Manager) Attach(ctx context.Context, place Place, name, socket string, record func(Place) error) (Place, error) {
+// Attach makes the device and returns its place. Socket is the server's listener for NBD; taken are the places that the other
+// volumes of this node have recorded, and record stores a place durably.
+func (m *Manager) Attach(ctx context.Context, place Place, taken []Place, name, socket string, record func(Place) error) (Place, error) {
 	if place.Kind == Ublk {
 		return place, m.wait(ctx, place.Path())
 	}
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
 	boot, err := m.Boot()
 	if err != nil {
 		return place, err
 	}
 	if place.Boot == boot && m.connected(place.Number) {
-		if !m.lost(place.Path()) {
-			return place, nil
+		lost, err := m.lost(ctx, place.Path())
+		if err != nil || !lost {
+			return place, err
 		}
+		// Under its number, which no other volume takes while it is recorded.
 		if err := m.disconnect(ctx, place); err != nil {
 			return place, err
 		}
-		// Under its number, which a published raw block device has too.
 		return place, m.connect(ctx, place, name, socket)
 	}
+	// A number that is recorded may be disconnected by a repeated request of its volume.
+	recorded := map[int]bool{}
+	for _, other := range taken {
+		recorded[other.Number] = recorded[other.Number] || (other.Kind == NBD && other.Boot == boot)
+	}
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
 	for number := range most {
 		switch {
+		case recorded[number]:
+			continue
 		case !m.exists("/sys/block/nbd" + strconv.Itoa(number)):
 			return place, fmt.Errorf("nbd: no free device on this node; accepted: load the module nbd with a larger nbds_max")
 		case m.connected(number):
@@ -173,7 +188,7 @@ func (m *Manager) disconnect(ctx context.Context, place Place) error {
 	for m.connected(place.Number) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: is still connected: %w", place.Path(), ctx.Err())
+			return fmt.Errorf("%s: is still connected; accepted: after its users have closed it: %w", place.Path(), ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -185,14 +200,8 @@ func (m *Manager) Detach(ctx context.Context, place Place) error {
 	if place.Kind == Ublk {
 		return nil
 	}
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	boot, err := m.Boot()
-	if err != nil {
+	if here, err := m.isHere(place); err != nil || !here {
 		return err
-	}
-	if place.Boot != boot || !m.connected(place.Number) {
-		return nil
 	}
 	return m.disconnect(ctx, place)
 }

@@ -52,7 +52,7 @@ func TestUblkIsPreferredAndItsNumbersAreDistinct(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := manager.Attach(ctx, place, "db", "s", nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := manager.Attach(ctx, place, nil, "db", "s", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a device that does not appear: %v", err)
 	}
 }
@@ -73,7 +73,7 @@ func TestAnNBDDeviceIsRecordedBeforeItIsConnected(t *testing.T) {
 	}
 	ctx := context.Background()
 	for range 2 { // the second request finds the device of the first
-		if place, err = manager.Attach(ctx, place, "db", "/s", record); err != nil || place.Number != 1 {
+		if place, err = manager.Attach(ctx, place, nil, "db", "/s", record); err != nil || place.Number != 1 {
 			t.Fatalf("%+v, %v", place, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestAnNBDDeviceIsRecordedBeforeItIsConnected(t *testing.T) {
 
 func TestWithoutAFreeNBDDeviceTheErrorNamesTheModule(t *testing.T) {
 	manager := machine(t, "/sys/block/nbd0/pid")
-	_, err := manager.Attach(context.Background(), Place{Kind: NBD, Number: -1}, "db", "/s", nil)
+	_, err := manager.Attach(context.Background(), Place{Kind: NBD, Number: -1}, nil, "db", "/s", nil)
 	if err == nil || !strings.Contains(err.Error(), "nbds_max") {
 		t.Fatalf("got %v", err)
 	}
@@ -109,14 +109,14 @@ func TestWithoutAFreeNBDDeviceTheErrorNamesTheModule(t *testing.T) {
 func TestAnNBDDeviceWhoseServerEndedIsConnectedAgain(t *testing.T) {
 	manager := machine(t, "/sys/block/nbd0/size", "/sys/block/nbd1/size")
 	ctx := context.Background()
-	place, err := manager.Attach(ctx, Place{Kind: NBD, Number: -1}, "db", "/s", func(Place) error { return nil })
+	place, err := manager.Attach(ctx, Place{Kind: NBD, Number: -1}, nil, "db", "/s", func(Place) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(filepath.Join(manager.Root, "dev/nbd0"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if place, err = manager.Attach(ctx, place, "db", "/s", nil); err != nil || place.Number != 0 {
+	if place, err = manager.Attach(ctx, place, nil, "db", "/s", nil); err != nil || place.Number != 0 {
 		t.Fatalf("%+v, %v", place, err)
 	}
 	log, _ := os.ReadFile(filepath.Join(manager.Root, "log"))
@@ -142,7 +142,7 @@ func TestOnlyAnInterruptedMkfsIsErased(t *testing.T) {
 		if err := os.WriteFile(path, one.text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := manager.Examine("/disk"); err != nil {
+		if err := manager.Examine("/disk", false); err != nil {
 			t.Fatal(err)
 		}
 		after, _ := os.ReadFile(path)
@@ -157,7 +157,49 @@ func TestOnlyAnInterruptedMkfsIsErased(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := manager.Examine("/disk"); err == nil {
+	if err := manager.Examine("/disk", false); err == nil {
 		t.Error("a device that cannot be read is accepted")
+	}
+}
+
+// The unstage of the first volume is interrupted after it disconnected its device, and repeated when another volume has been attached.
+func TestARepeatedDetachDisconnectsNoOtherVolume(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/size", "/sys/block/nbd1/size")
+	ctx, none := context.Background(), Place{Kind: NBD, Number: -1}
+	record := func(Place) error { return nil }
+	first, err := manager.Attach(ctx, none, nil, "first", "/s", record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := manager.Detach(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	second, err := manager.Attach(ctx, none, []Place{first}, "second", "/s", record)
+	if err != nil || second.Number == first.Number {
+		t.Fatalf("%+v, %v: the number of another volume", second, err)
+	}
+	if err := manager.Detach(ctx, first); err != nil || !manager.connected(second.Number) {
+		t.Fatalf("%v: the device of the second volume was disconnected", err)
+	}
+}
+
+func TestADeviceOfAnEarlierBootIsNotInUse(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/size", "/sys/block/nbd0/pid")
+	// A link to itself cannot be opened: an error shows that it was looked at.
+	if err := os.MkdirAll(filepath.Join(manager.Root, "dev"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nbd0", filepath.Join(manager.Root, "dev/nbd0")); err != nil {
+		t.Fatal(err)
+	}
+	if used, err := manager.InUse(Place{Kind: NBD, Number: 0, Boot: "an earlier one"}); used || err != nil {
+		t.Fatalf("%v, %v", used, err)
+	}
+	boot, err := manager.Boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manager.InUse(Place{Kind: NBD, Number: 0, Boot: boot}); err == nil {
+		t.Fatal("the device of this boot was not looked at")
 	}
 }

@@ -9,6 +9,7 @@ package device
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,21 +27,25 @@ const (
 	xfsInProgress = 126
 )
 
-// Examine reads the beginning of a device before it is formatted or mounted. What an interrupted mkfs.xfs left is erased: blkid
-// takes it for a file system, and nothing can mount it. An interrupted mkfs.ext4 leaves no superblock.
-func (m *Manager) Examine(path string) error {
-	file, err := os.OpenFile(m.at(path), os.O_RDWR, 0)
+// Examine reads the beginning of a device before it is formatted or mounted. What an interrupted mkfs.xfs left is erased, unless
+// nothing may be written: blkid takes it for a file system, and nothing can mount it. An interrupted mkfs.ext4 leaves no superblock.
+func (m *Manager) Examine(path string, readOnly bool) error {
+	file, err := os.Open(m.at(path))
 	if err != nil {
 		return err
 	}
-	defer file.Close()
 	text := make([]byte, examined)
-	if _, err := file.ReadAt(text, 0); err != nil {
+	_, err = file.ReadAt(text, 0)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("%s: its beginning cannot be read: %w", path, err)
 	}
-	if !bytes.HasPrefix(text, []byte(xfsMagic)) || text[xfsInProgress] == 0 {
+	if readOnly || !bytes.HasPrefix(text, []byte(xfsMagic)) || text[xfsInProgress] == 0 {
 		return nil
 	}
+	if file, err = os.OpenFile(m.at(path), os.O_WRONLY, 0); err != nil {
+		return err
+	}
+	defer file.Close()
 	klog.Warningf("%s: mkfs.xfs was interrupted; its superblock is erased", path)
 	if _, err := file.WriteAt(make([]byte, 4096), 0); err != nil {
 		return err
@@ -53,6 +58,12 @@ func (m *Manager) Examine(path string) error {
 func (m *Manager) InUse(place Place) (bool, error) {
 	if place.Number < 0 {
 		return false, nil
+	}
+	if place.Kind == NBD {
+		// Its number may be that of another volume's device since.
+		if here, err := m.isHere(place); err != nil || !here {
+			return false, err
+		}
 	}
 	fd, err := unix.Open(m.at(place.Path()), unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	switch {
@@ -67,8 +78,20 @@ func (m *Manager) InUse(place Place) (bool, error) {
 }
 
 // lost reports whether a device of NBD returns errors, as it does after its server has ended. A device that is mounted is not
-// examined: a new connection would hide the lost writes from its file system.
-func (m *Manager) lost(path string) bool {
+// examined: a new connection would hide the lost writes from its file system. The read may hang with its server, and is left alone
+// then.
+func (m *Manager) lost(ctx context.Context, path string) (bool, error) {
+	found := make(chan bool, 1)
+	go func() { found <- m.fails(path) }()
+	select {
+	case lost := <-found:
+		return lost, nil
+	case <-ctx.Done():
+		return false, fmt.Errorf("%s: a read hangs: %w", path, ctx.Err())
+	}
+}
+
+func (m *Manager) fails(path string) bool {
 	fd, err := unix.Open(m.at(path), unix.O_RDONLY|unix.O_EXCL|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false

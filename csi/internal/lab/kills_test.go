@@ -60,7 +60,12 @@ func kills(l *lab) {
 		for _, v := range all {
 			hits := v.interrupted(victim)
 			rounds += hits
-			l.say("ok - %s: kill of the %s at %d places of stage, publish, unpublish and unstage: each repeated, data verified", v, victim, hits)
+			var none error
+			if hits == 0 {
+				none = errors.New("no request reached a place")
+			}
+			l.must(fmt.Sprintf("%s: kill of the %s at %d places of stage, publish, unpublish and unstage: each repeated, data verified",
+				v, victim, hits), none)
 		}
 	}
 	for _, v := range all {

@@ -108,9 +108,17 @@ func (n *Node) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var failed error
+	// What is left of a volume whose flash was removed before the sweep was interrupted.
+	known, err := n.known()
+	if err != nil {
+		return err
+	}
 	for _, found := range all {
-		err := n.run(ctx, found.ID, func(ctx context.Context) error { return n.sweep(ctx, found.ID) })
+		known[found.ID] = true
+	}
+	var failed error
+	for id := range known {
+		err := n.run(ctx, id, func(ctx context.Context) error { return n.sweep(ctx, id) })
 		if err != nil {
 			failed = err
 		}
@@ -121,8 +129,7 @@ func (n *Node) Sweep(ctx context.Context) error {
 func (n *Node) sweep(ctx context.Context, id string) error {
 	volume, err := n.Store.Volume(ctx, id)
 	if apierrors.IsNotFound(err) {
-		klog.Warningf("%s: flash of a volume without a record; remove it with lvremove if the volume was deleted", n.Flash.Path(id))
-		return nil
+		return n.forgotten(ctx, id)
 	}
 	if err != nil || volume.Status.Holder == n.Name {
 		return err
@@ -139,11 +146,27 @@ func (n *Node) sweep(ctx context.Context, id string) error {
 	if err := n.Flash.Remove(ctx, id); err != nil {
 		return err
 	}
-	if err := n.clear(id); err != nil {
+	if here {
+		if err := n.Store.FlashRemoved(ctx, volume); err != nil {
+			return err
+		}
+	}
+	// Last, so that an interrupted sweep is repeated.
+	return n.clear(id)
+}
+
+// forgotten treats a volume without a record: its flash is kept, and named.
+func (n *Node) forgotten(ctx context.Context, id string) error {
+	found, err := n.Flash.Find(ctx, id)
+	if err != nil {
 		return err
 	}
-	if here {
-		return n.Store.FlashRemoved(ctx, volume)
+	if found != nil {
+		klog.Warningf("%s: flash of a volume without a record; remove it with lvremove if the volume was deleted", n.Flash.Path(id))
+		return nil
 	}
-	return nil
+	if kept, err := n.load(id); err != nil || kept != nil {
+		return err
+	}
+	return n.clear(id)
 }

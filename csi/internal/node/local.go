@@ -136,25 +136,35 @@ func (n *Node) write(id, name string, content []byte) error {
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
-// held lists the volumes of which the node keeps something. One that cannot be read does not stop the others.
-func (n *Node) held() (map[string]*local, error) {
+// known lists the volumes that have a directory.
+func (n *Node) known() (map[string]bool, error) {
+	all := map[string]bool{}
 	entries, err := os.ReadDir(filepath.Join(n.Data, VolumesDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
+	for _, entry := range entries {
+		if id := entry.Name(); settings.IsVolumeID(id) {
+			all[id] = true
+		}
+	}
+	return all, nil
+}
+
+// held lists the volumes of which the node keeps a record. One that cannot be read does not stop the others.
+func (n *Node) held() (map[string]*local, error) {
+	known, err := n.known()
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]*local{}
-	for _, entry := range entries {
-		if id := entry.Name(); settings.IsVolumeID(id) {
-			kept, err := n.load(id)
-			switch {
-			case err != nil:
-				klog.Errorf("ALARM: volume %s: its lease is not renewed: %v", id, err)
-			case kept != nil:
-				all[id] = kept
-			}
+	for id := range known {
+		kept, err := n.load(id)
+		switch {
+		case err != nil:
+			klog.Errorf("ALARM: volume %s: its lease is not renewed: %v", id, err)
+		case kept != nil:
+			all[id] = kept
 		}
 	}
 	return all, nil

@@ -51,11 +51,11 @@ type Flash interface {
 type Devices interface {
 	Kind() device.Kind
 	Choose(taken []device.Place) (device.Place, error)
-	Attach(ctx context.Context, place device.Place, name, socket string, record func(device.Place) error) (device.Place, error)
+	Attach(ctx context.Context, place device.Place, taken []device.Place, name, socket string, record func(device.Place) error) (device.Place, error)
 	Detach(ctx context.Context, place device.Place) error
 	Bytes(path string) (int64, error)
 	// Examine is called before a device is formatted or mounted.
-	Examine(path string) error
+	Examine(path string, readOnly bool) error
 	// InUse reports whether a file system on the device is mounted anywhere.
 	InUse(place device.Place) (bool, error)
 }

@@ -82,7 +82,12 @@ func (n *Node) stage(ctx context.Context, id, staging string, mode settings.Mode
 			return err
 		}
 	}
-	if kept.Place, err = n.Devices.Attach(ctx, kept.Place, id, filepath.Join(n.dir(id), nbdFile(kept.Generation)), record); err != nil {
+	taken, err := n.taken(id)
+	if err != nil {
+		return err
+	}
+	socket := filepath.Join(n.dir(id), nbdFile(kept.Generation))
+	if kept.Place, err = n.Devices.Attach(ctx, kept.Place, taken, id, socket, record); err != nil {
 		return err
 	}
 	if err := n.Kubelet.MakeDir(staging); err != nil {
@@ -178,15 +183,9 @@ func (n *Node) prepare(ctx context.Context, volume *store.Volume) (*local, error
 
 // configure writes what the helper pod reads.
 func (n *Node) configure(volume *store.Volume) (*local, error) {
-	others, err := n.held()
+	taken, err := n.taken(volume.Name)
 	if err != nil {
 		return nil, err
-	}
-	var taken []device.Place
-	for other, kept := range others {
-		if other != volume.Name {
-			taken = append(taken, kept.Place)
-		}
 	}
 	place, err := n.Devices.Choose(taken)
 	if err != nil {
@@ -202,6 +201,18 @@ func (n *Node) configure(volume *store.Volume) (*local, error) {
 		Place:      place,
 	}
 	return kept, n.save(volume.Name, kept)
+}
+
+// taken are the places of the other volumes of this node.
+func (n *Node) taken(id string) ([]device.Place, error) {
+	others, err := n.held()
+	var taken []device.Place
+	for other, kept := range others {
+		if other != id {
+			taken = append(taken, kept.Place)
+		}
+	}
+	return taken, err
 }
 
 // await waits until the server answers.
@@ -242,7 +253,7 @@ func (n *Node) mount(path, staging string, mode settings.Mode) error {
 		if mode.ReadOnly {
 			options = append(options, "ro")
 		}
-		if err := n.Devices.Examine(path); err != nil {
+		if err := n.Devices.Examine(path, mode.ReadOnly); err != nil {
 			return err
 		}
 		if err := n.Mounter.FormatAndMount(path, staging, mode.FileSystem, options); err != nil {

@@ -51,19 +51,22 @@ func (l Leases) Renew(ctx context.Context, id, node string) error {
 	return err
 }
 
-// Seen is a text that differs after each renewal by the holder. It is constant while the holder does not renew.
-func (l Leases) Seen(ctx context.Context, id, holder string) (string, error) {
+// Lease reads the lease of a volume, nil if there is none.
+func (l Leases) Lease(ctx context.Context, id string) (*coordination.Lease, error) {
 	lease, err := l.Kubernetes.CoordinationV1().Leases(l.Namespace).Get(ctx, id, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return SeenIn(nil, holder), nil
-	case err != nil:
-		return "", err
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	return SeenIn(lease, holder), nil
+	return lease, err
 }
 
-// SeenIn is the text for a lease that was read; nil if there is none.
+// IsStray reports whether a lease, or nil, is that of another node than the holder.
+func IsStray(lease *coordination.Lease, holder string) bool {
+	return lease != nil && ptr.Deref(lease.Spec.HolderIdentity, "") != holder
+}
+
+// SeenIn is a text that differs after each renewal of a lease by the holder, and is constant while the holder does not renew.
+// Without a lease it is nil.
 func SeenIn(lease *coordination.Lease, holder string) string {
 	switch {
 	case lease == nil:

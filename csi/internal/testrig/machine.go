@@ -178,7 +178,7 @@ func (d *Devices) Choose(taken []device.Place) (device.Place, error) {
 }
 
 // Attach attaches.
-func (d *Devices) Attach(_ context.Context, place device.Place, _, _ string, _ func(device.Place) error) (device.Place, error) {
+func (d *Devices) Attach(_ context.Context, place device.Place, _ []device.Place, _, _ string, _ func(device.Place) error) (device.Place, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	if err := d.Fail; err != nil {
@@ -201,7 +201,7 @@ func (d *Devices) Detach(_ context.Context, place device.Place) error {
 func (d *Devices) Bytes(string) (int64, error) { return d.Size, nil }
 
 // Examine fails if a test asks for it.
-func (d *Devices) Examine(string) error {
+func (d *Devices) Examine(string, bool) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	return d.Unreadable

@@ -17,6 +17,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,7 @@ import (
 	"larder.dev/csi/internal/controller"
 	"larder.dev/csi/internal/fence"
 	"larder.dev/csi/internal/node"
+	"larder.dev/csi/internal/store"
 	"larder.dev/csi/internal/testrig"
 )
 
@@ -235,22 +237,49 @@ func TestALeaseIsRenewedByItsHolderOnly(t *testing.T) {
 	a := cluster.Machines["node-a"]
 	id := create(t, cluster, "db", nil)
 	must(t, stage(a, id))
-	before, err := cluster.Leases.Seen(background, id, "node-a")
-	must(t, err)
+	seen := func() string {
+		lease, err := cluster.Leases.Lease(background, id)
+		must(t, err)
+		return store.SeenIn(lease, "node-a")
+	}
+	before := seen()
 	time.Sleep(time.Millisecond)
 	must(t, a.Renew(background))
-	after, err := cluster.Leases.Seen(background, id, "node-a")
-	must(t, err)
+	after := seen()
 	if before == after {
 		t.Fatal("the lease was not renewed")
 	}
 	must(t, cluster.Machines["node-b"].Renew(background))
-	if seen, _ := cluster.Leases.Seen(background, id, "node-a"); seen != after {
+	if seen() != after {
 		t.Fatal("another node renewed the lease")
 	}
 	must(t, unstage(a, id))
-	if seen, _ := cluster.Leases.Seen(background, id, "node-a"); seen != "none for node-a" {
-		t.Fatalf("the lease is left: %s", seen)
+	if seen() != "none for node-a" {
+		t.Fatalf("the lease is left: %s", seen())
+	}
+}
+
+// The flash is removed and the record is not: the next sweep finds what is left.
+func TestAnInterruptedRemovalOfFlashIsRepeated(t *testing.T) {
+	cluster := testrig.New(t, "node-a")
+	a := cluster.Machines["node-a"]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(a, id))
+	must(t, unstage(a, id))
+	_, err := cluster.Controller.DeleteVolume(background, &csi.DeleteVolumeRequest{VolumeId: id})
+	must(t, err)
+	failed := false
+	cluster.Records.PrependReactor("update", "lardervolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		fails := !failed
+		failed = true
+		return fails, nil, errors.New("interrupted")
+	})
+	if a.Sweep(background) == nil {
+		t.Fatal("the sweep was not interrupted")
+	}
+	must(t, a.Sweep(background))
+	if _, err := cluster.Store.Volume(background, id); !apierrors.IsNotFound(err) {
+		t.Fatalf("the record is left: %v", err)
 	}
 }
 

@@ -29,9 +29,10 @@ use crate::request::Errno;
 const RUN: u32 = 16;
 /// How long an eviction waits for clients that use a unit.
 const PATIENCE: Nanos = SECOND;
-/// How long a unit that is warmed waits for a slot, and how often it looks for one.
+/// How long a unit that is warmed waits for a slot, and the first and the longest interval at which it looks for one.
 const ROOM_PATIENCE: Nanos = 10 * SECOND;
-const ROOM_INTERVAL: Nanos = 10 * MILLISECOND;
+const FIRST_LOOK: Nanos = 10 * MILLISECOND;
+const LAST_LOOK: Nanos = SECOND;
 /// Attempts to evict units that clients use, each of which takes as long as the gate's patience.
 const MOST_TRIES: u32 = 10;
 
@@ -54,7 +55,7 @@ impl Clean {
         if has_slot && units.is_valid(unit, &pages) {
             return units.was_warmed(unit);
         }
-        if units.until_room(|| units.makes_room(unit).then_some(())).await.is_some() {
+        if units.until_room(unit, || units.makes_room(unit).then_some(())).await.is_some() {
             populate(units, unit, Pacing::Paced).await;
             units.was_warmed(unit);
         }
@@ -114,7 +115,7 @@ impl WriteBack {
             true => Some(None),
             false => self.units.victim(unit).or_else(|| self.units.coldest()).map(Some),
         };
-        let Some(outgoing) = self.units.until_room(outgoing).await else { return };
+        let Some(outgoing) = self.units.until_room(unit, outgoing).await else { return };
         let units = Rc::clone(&self);
         self.exchange(Swap { incoming: unit, outgoing }).await;
         units.units.was_warmed(unit);
@@ -146,18 +147,21 @@ impl<J: Journal> UnitCache<J> {
         self.table.valid_in(unit, pages) == pages.len() as u64
     }
 
-    /// Tries to find a slot for a unit, again while slots of others that may leave are in use: the journal uses all whose states it
-    /// logs together.
-    async fn until_room<T>(&self, attempt: impl Fn() -> Option<T>) -> Option<T> {
+    /// Tries to find a slot for a unit, again while it waits for one that is in use: the journal uses all whose states it logs
+    /// together.
+    async fn until_room<T>(&self, unit: u32, attempt: impl Fn() -> Option<T>) -> Option<T> {
         let exec = &self.cx.exec;
         let deadline = exec.now() + ROOM_PATIENCE;
+        let mut interval = FIRST_LOOK;
         loop {
             let found = attempt();
-            let may_come = || self.table.uses_any(&|slot| !self.warmed.has(slot));
-            if found.is_some() || self.flash.closed() || exec.now() > deadline || !may_come() {
+            let waits = || self.table.waits_for(unit, &|slot| !self.warmed.has(slot));
+            if found.is_some() || self.flash.closed() || exec.now() > deadline || !waits() {
                 return found;
             }
-            exec.sleep(ROOM_INTERVAL).await;
+            exec.sleep(interval).await;
+            // A look passes all slots.
+            interval = (2 * interval).min(LAST_LOOK);
         }
     }
 
@@ -173,7 +177,7 @@ impl<J: Journal> UnitCache<J> {
         let may_take = |slot: &u32| table.may_take(unit, table.unit_of(*slot));
         let coldest = || self.coldest().filter(may_take).and_then(|slot| table.evict_slot(slot));
         let freed = self.evicted(self.victim(unit).and_then(|slot| table.evict_slot(slot)))
-            || self.recycle(table.due_mixed())
+            || (table.would_take_another(unit) && self.recycle(table.due_mixed()))
             || self.evicted(coldest());
         freed && table.has_room(unit)
     }

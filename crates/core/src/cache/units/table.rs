@@ -225,11 +225,15 @@ impl Table {
         self.unit_of(slot).map(|unit| (self.pin_slot(slot), unit))
     }
 
-    /// Whether a unit is in use whose slot is one of these.
-    pub(crate) fn uses_any(&self, among: &dyn Fn(u32) -> bool) -> bool {
-        let entries = self.entries.borrow();
-        let mut units = (0..entries.limit).filter(|slot| entries.unit_in(*slot).is_some());
-        units.any(|slot| entries.slots[slot as usize].is_pinned() && among(slot))
+    /// Whether one of these slots, which the unit may take, is in use.
+    pub(crate) fn waits_for(&self, unit: u32, among: &dyn Fn(u32) -> bool) -> bool {
+        let (entries, open) = (self.entries.borrow(), !self.is_closed(unit));
+        let takes = |owner: u32| {
+            entries.set_of(owner) == entries.set_of(unit)
+                && entries.shares.may_displace(unit, owner)
+        };
+        let mut used = (0..entries.limit).filter(|slot| entries.slots[*slot as usize].is_pinned());
+        open && used.any(|slot| among(slot) && entries.unit_in(slot).is_some_and(takes))
     }
 
     /// A slot that is in use, pinned.

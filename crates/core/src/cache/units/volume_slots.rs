@@ -105,6 +105,12 @@ impl Table {
         }
     }
 
+    /// Whether a unit would get one more free slot, such as a mixed one that is evicted.
+    pub(crate) fn would_take_another(&self, unit: u32) -> bool {
+        let entries = self.entries.borrow();
+        entries.shares.may_insert(unit, entries.free_slots() + 1)
+    }
+
     /// The unit of a slot counts as new for the replacement policy.
     pub(crate) fn renew(&self, slot: u32) {
         let mut entries = self.entries.borrow_mut();
