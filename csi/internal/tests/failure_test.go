@@ -126,7 +126,23 @@ func TestAPartitionedNodeIsFenced(t *testing.T) {
 		_, _ = cluster.Controller.Reconcile(background, id)
 		return record(t, cluster, id).Holder == ""
 	})
-	must(t, stage(b, id))
+	// Also one that the controller made again meanwhile.
+	staged, removed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(removed)
+		for {
+			select {
+			case <-staged:
+				return
+			case <-time.After(5 * time.Millisecond):
+				_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, controller.PodName(id, 1))
+			}
+		}
+	}()
+	err := stage(b, id)
+	close(staged)
+	<-removed
+	must(t, err)
 	if running := cluster.Running(id); !slices.Contains(running, "node-b") || !slices.Contains(running, "node-a") {
 		t.Fatalf("servers on %v: the paused server of node-a must still run in this test", running)
 	}
