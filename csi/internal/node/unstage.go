@@ -20,9 +20,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"larder.dev/csi/internal/control"
+	"larder.dev/csi/internal/device"
 	"larder.dev/csi/internal/fence"
 	"larder.dev/csi/internal/reply"
 )
+
+// settles is how long a device may be in use after its unmount.
+const settles = 3 * time.Second
 
 // NodeUnstageVolume unmounts the volume, flushes it, ends its device and gives the volume back.
 func (n *Node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
@@ -75,11 +79,8 @@ func (n *Node) unstage(ctx context.Context, id, staging string) error {
 		return errors.Join(n.Devices.Detach(ctx, kept.Place), n.forget(id))
 	}
 	// A mount namespace of its own may have a copy of the mount, which keeps data that was not written yet.
-	if used, err := n.Devices.InUse(kept.Place); err != nil {
+	if err := n.unused(ctx, id, kept.Place); err != nil {
 		return err
-	} else if used {
-		return status.Errorf(codes.FailedPrecondition, "volume %s: %s is still mounted in another mount namespace; accepted: after it is unmounted there",
-			id, kept.Place.Path())
 	}
 	flushed := false
 	if volume.Status.Phase == fence.Serving {
@@ -100,6 +101,25 @@ func (n *Node) unstage(ctx context.Context, id, staging string) error {
 		return err
 	}
 	return errors.Join(n.forget(id), n.Leases.Release(ctx, id, n.Name))
+}
+
+// unused waits until nothing holds the device, for a moment: after an unmount udev may examine it.
+func (n *Node) unused(ctx context.Context, id string, place device.Place) error {
+	for end := time.Now().Add(settles); ; {
+		used, err := n.Devices.InUse(place)
+		if err != nil || !used {
+			return err
+		}
+		if time.Now().After(end) {
+			return status.Errorf(codes.FailedPrecondition,
+				"volume %s: %s is still mounted in another mount namespace; accepted: after it is unmounted there", id, place.Path())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		}
+	}
 }
 
 // flush makes all data durable on the origin, and reports whether that was confirmed. A clean cache is released without it,
