@@ -56,7 +56,7 @@ type Devices interface {
 	Bytes(path string) (int64, error)
 	// Examine is called before a device is formatted or mounted.
 	Examine(path string, readOnly bool) error
-	// InUse reports whether a file system on the device is mounted anywhere.
+	// InUse reports whether something holds the device: a file system that is mounted anywhere, or a program for a moment.
 	InUse(place device.Place) (bool, error)
 }
 

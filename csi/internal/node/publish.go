@@ -105,7 +105,7 @@ func (n *Node) publish(id, staging, target string, mode settings.Mode) error {
 	return n.Mounter.Mount(source, target, "", options)
 }
 
-// isReadOnly reports whether the mount at the path, and not only its file system, permits no writes.
+// isReadOnly reports whether the mount at the path, or its file system, permits no writes.
 func isReadOnly(path string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0

@@ -31,19 +31,20 @@ type Leases struct {
 func (l Leases) Renew(ctx context.Context, id, node string) error {
 	leases := l.Kubernetes.CoordinationV1().Leases(l.Namespace)
 	now := metav1.NewMicroTime(time.Now())
-	lease, err := leases.Get(ctx, id, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		lease = &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: l.Namespace, Labels: map[string]string{VolumeLabel: id}}}
-	case err != nil:
+	lease, err := l.Lease(ctx, id)
+	if err != nil {
 		return err
 	}
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != node {
+	isNew := lease == nil
+	if isNew {
+		lease = &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: l.Namespace, Labels: map[string]string{VolumeLabel: id}}}
+	}
+	if IsStray(lease, node) {
 		lease.Spec.HolderIdentity, lease.Spec.AcquireTime = ptr.To(node), &now
 	}
 	lease.Spec.RenewTime = &now
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(fence.LeaseDuration / time.Second))
-	if lease.ResourceVersion == "" && apierrors.IsNotFound(err) {
+	if isNew {
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	} else {
 		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
@@ -66,12 +67,12 @@ func IsStray(lease *coordination.Lease, holder string) bool {
 }
 
 // SeenIn is a text that differs after each renewal of a lease by the holder, and is constant while the holder does not renew.
-// Without a lease it is nil.
+// The lease is nil if there is none.
 func SeenIn(lease *coordination.Lease, holder string) string {
 	switch {
 	case lease == nil:
 		return "none for " + holder
-	case ptr.Deref(lease.Spec.HolderIdentity, "") != holder:
+	case IsStray(lease, holder):
 		return "of another node than " + holder
 	}
 	return fmt.Sprintf("%s at %s", holder, lease.Spec.RenewTime)
@@ -79,22 +80,20 @@ func SeenIn(lease *coordination.Lease, holder string) string {
 
 // Release removes the lease of a volume that its holder releases, unless another node has taken it meanwhile.
 func (l Leases) Release(ctx context.Context, id, node string) error {
-	leases := l.Kubernetes.CoordinationV1().Leases(l.Namespace)
-	lease, err := leases.Get(ctx, id, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != node) {
-		return nil
-	}
-	if err != nil {
+	lease, err := l.Lease(ctx, id)
+	if err != nil || lease == nil || IsStray(lease, node) {
 		return err
 	}
-	err = leases.Delete(ctx, id, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion}})
+	err = l.Kubernetes.CoordinationV1().Leases(l.Namespace).Delete(ctx, id, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion},
+	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err
 }
 
-// Delete removes the lease of a volume that is deleted.
+// Delete removes the lease of a volume that is deleted, or that of a former holder.
 func (l Leases) Delete(ctx context.Context, id string) error {
 	err := l.Kubernetes.CoordinationV1().Leases(l.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {

@@ -167,7 +167,7 @@ func TestAPartitionedNodeIsFenced(t *testing.T) {
 }
 
 // Kubernetes removes pods of a node that was declared dead only if they are being deleted, and helper pods tolerate each taint.
-func TestAHelperPodOfADeadNodeIsDeletedAndNotMadeAgain(t *testing.T) {
+func TestADeadNodeLosesItsVolumeOnceTheLeaseHasExpired(t *testing.T) {
 	for name, declare := range map[string]func(*testrig.Cluster){
 		"by a taint": func(cluster *testrig.Cluster) {
 			node := &core.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: core.NodeSpec{Taints: []core.Taint{{
@@ -182,77 +182,42 @@ func TestAHelperPodOfADeadNodeIsDeletedAndNotMadeAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var later atomic.Int64
-			cluster := testrig.New(t, "node-a")
+			cluster := testrig.New(t, "node-a", "node-b")
 			cluster.Controller.Observer.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 			a := cluster.Machines["node-a"]
 			id := create(t, cluster, "db", nil)
 			must(t, stage(a, id))
 			a.Detach(true)
 			declare(cluster)
-			reconcile := func() {
-				later.Add(int64(time.Minute))
-				_, _ = cluster.Controller.Reconcile(background, id)
-			}
 			pods := cluster.Objects.CoreV1().Pods(testrig.Namespace)
-			cluster.Eventually("the helper pod is being deleted", func() bool {
-				reconcile()
+			collect := func() {
 				pod, err := pods.Get(background, controller.PodName(id, 1), metav1.GetOptions{})
-				return err == nil && pod.DeletionTimestamp != nil
-			})
-			_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, controller.PodName(id, 1))
-			for range 3 {
-				reconcile()
+				if err == nil && pod.DeletionTimestamp != nil {
+					_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, pod.Name)
+				}
 			}
+			_, err := cluster.Controller.Reconcile(background, id)
+			must(t, err)
+			collect()
+			if got := record(t, cluster, id); got.Holder != "node-a" {
+				t.Fatalf("before the lease has expired: %+v", got)
+			}
+			cluster.Eventually("the volume is free", func() bool {
+				later.Add(int64(time.Hour))
+				_, _ = cluster.Controller.Reconcile(background, id)
+				collect()
+				return record(t, cluster, id).Holder == ""
+			})
 			if list, err := pods.List(background, metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 				t.Fatalf("a helper pod was made on a dead node: %v", err)
 			}
-			if got := record(t, cluster, id); got.Holder != "" {
-				t.Fatalf("%+v", got)
-			}
+			must(t, stage(cluster.Machines["node-b"], id))
 		})
 	}
 }
 
-// The taint out-of-service: Kubernetes removes the pods that are being deleted, and deletes none that tolerates the taint.
-func TestANodeOutOfServiceLosesItsVolume(t *testing.T) {
-	var later atomic.Int64
-	cluster := testrig.New(t, "node-a", "node-b")
-	cluster.Controller.Observer.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-	a, b := cluster.Machines["node-a"], cluster.Machines["node-b"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
-	a.Detach(true)
-	lost, err := cluster.Objects.CoreV1().Nodes().Get(background, "node-a", metav1.GetOptions{})
-	must(t, err)
-	lost.Spec.Taints = []core.Taint{{Key: core.TaintNodeOutOfService, Effect: core.TaintEffectNoExecute}}
-	_, err = cluster.Objects.CoreV1().Nodes().Update(background, lost, metav1.UpdateOptions{})
-	must(t, err)
-	collect := func() {
-		pod, err := cluster.Objects.CoreV1().Pods(testrig.Namespace).Get(background, controller.PodName(id, 1), metav1.GetOptions{})
-		if err == nil && pod.DeletionTimestamp != nil {
-			_ = cluster.Objects.Tracker().Delete(testrig.Pods, testrig.Namespace, pod.Name)
-		}
-	}
-	_, err = cluster.Controller.Reconcile(background, id)
-	must(t, err)
-	collect()
-	if got := record(t, cluster, id); got.Holder != "node-a" {
-		t.Fatalf("the taint alone, before the lease has expired, led to %+v", got)
-	}
-	cluster.Eventually("the volume is free", func() bool {
-		later.Add(int64(time.Hour))
-		_, _ = cluster.Controller.Reconcile(background, id)
-		collect()
-		return record(t, cluster, id).Holder == ""
-	})
-	must(t, stage(b, id))
-}
-
 func TestALeaseIsRenewedByItsHolderOnly(t *testing.T) {
-	cluster := testrig.New(t, "node-a", "node-b")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a", "node-b")
 	seen := func() string {
 		lease, err := cluster.Leases.Lease(background, id)
 		must(t, err)
@@ -277,10 +242,7 @@ func TestALeaseIsRenewedByItsHolderOnly(t *testing.T) {
 
 // The flash is removed and the record is not: the next sweep finds what is left.
 func TestAnInterruptedRemovalOfFlashIsRepeated(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a")
 	must(t, unstage(a, id))
 	_, err := cluster.Controller.DeleteVolume(background, &csi.DeleteVolumeRequest{VolumeId: id})
 	must(t, err)
@@ -301,10 +263,7 @@ func TestAnInterruptedRemovalOfFlashIsRepeated(t *testing.T) {
 
 // The record and the node's own say that it serves, and the logical volume has no block device.
 func TestAStageAfterARebootActivatesTheFlash(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	_, a, id := staged(t, "node-a")
 	before := a.Flash.Activated
 	a.Mounts.MountPoints = nil
 	must(t, stage(a, id))
@@ -315,10 +274,7 @@ func TestAStageAfterARebootActivatesTheFlash(t *testing.T) {
 }
 
 func TestAHelperPodThatWasDeletedByHandIsMadeAgain(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a")
 	must(t, cluster.Objects.CoreV1().Pods(testrig.Namespace).Delete(background, controller.PodName(id, 1), deleteOptions))
 	cluster.Eventually("the server runs again", func() bool { return len(cluster.Running(id)) == 1 })
 	must(t, stage(a, id))
@@ -327,10 +283,7 @@ func TestAHelperPodThatWasDeletedByHandIsMadeAgain(t *testing.T) {
 
 // However often it is examined: 10,000 volumes in use would otherwise take all requests that the controller may make.
 func TestAVolumeInUseCostsTheAPIServerNothing(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a")
 	pods := cluster.Objects.CoreV1().Pods(testrig.Namespace)
 	cluster.Records.ClearActions()
 	for n := range 50 {
@@ -358,10 +311,7 @@ func TestAVolumeInUseCostsTheAPIServerNothing(t *testing.T) {
 }
 
 func TestANodeThatWasInstalledAgainGetsANewGrant(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a")
 	must(t, a.Flash.Remove(background, id))
 	must(t, removeAll(a.Data))
 	a.Mounts.MountPoints = nil
@@ -387,10 +337,7 @@ func TestADeviceThatCannotBeReadIsNotFormatted(t *testing.T) {
 }
 
 func TestAnUnstageRemovesTheSocketsOfAServerThatWasKilled(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	_, a, id := staged(t, "node-a")
 	socket := filepath.Join(a.Data, node.VolumesDir, id, node.ControlFile(1))
 	must(t, os.WriteFile(socket, nil, 0o600))
 	must(t, unstage(a, id))
@@ -401,10 +348,7 @@ func TestAnUnstageRemovesTheSocketsOfAServerThatWasKilled(t *testing.T) {
 
 // A bind mount becomes read-only in a second step.
 func TestAReadOnlyPublishThatWasInterruptedIsNotLeftWritable(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	_, a, id := staged(t, "node-a")
 	must(t, os.Mkdir(target(a), 0o750))
 	must(t, a.Mounts.Mount(staging(a), target(a), "", []string{"bind"}))
 	_, err := a.NodePublishVolume(background, &csi.NodePublishVolumeRequest{
@@ -420,10 +364,7 @@ func TestAReadOnlyPublishThatWasInterruptedIsNotLeftWritable(t *testing.T) {
 
 // A copy of the mount in another mount namespace: its file system has data that was not written yet.
 func TestAVolumeThatIsMountedElsewhereIsNotReleased(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a")
 	a.Devices.Used = true
 	wants(t, unstage(a, id), codes.FailedPrecondition, "another mount namespace")
 	if running := cluster.Running(id); len(running) != 1 {

@@ -30,6 +30,16 @@ func mountOf(fileSystem string) *csi.VolumeCapability {
 	}
 }
 
+// staged is a cluster with these nodes, the first of them, and a volume that is staged on it.
+func staged(t *testing.T, nodes ...string) (*testrig.Cluster, *testrig.Machine, string) {
+	t.Helper()
+	cluster := testrig.New(t, nodes...)
+	first := cluster.Machines[nodes[0]]
+	id := create(t, cluster, "db", nil)
+	must(t, stage(first, id))
+	return cluster, first, id
+}
+
 func create(t *testing.T, cluster *testrig.Cluster, name string, parameters map[string]string) string {
 	t.Helper()
 	all := map[string]string{"backingStorageClass": "san", "cacheSize": "1Gi"}
@@ -188,10 +198,7 @@ func TestDirtyFlashKeepsItsVolumeUntilAFlush(t *testing.T) {
 }
 
 func TestAnUnstageIsBoundedAndTheVolumeStaysLockedMeanwhile(t *testing.T) {
-	cluster := testrig.New(t, "node-a")
-	a := cluster.Machines["node-a"]
-	id := create(t, cluster, "db", nil)
-	must(t, stage(a, id))
+	cluster, a, id := staged(t, "node-a")
 	release := make(chan struct{})
 	a.Mounts.UnmountFunc = func(string) error { <-release; return nil }
 	a.Bound = 100 * time.Millisecond
