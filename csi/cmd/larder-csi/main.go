@@ -60,8 +60,15 @@ func run(ctx context.Context, args []string) error {
 		return usage{"command: missing or unknown; accepted: controller, node, device-node, --version, --help"}
 	}
 	flags := flag.NewFlagSet("larder-csi "+args[0], flag.ContinueOnError)
-	klog.InitFlags(flags)
+	logFlags(flags)
 	return commands[args[0]](ctx, flags, args[1:])
+}
+
+// logFlags adds those of the log that suit a container, whose log is standard error.
+func logFlags(flags *flag.FlagSet) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(all)
+	flags.Var(all.Lookup("v").Value, "v", "detail of the log; from 4 on it has each request")
 }
 
 // parse reads the flags of a command and returns its arguments.

@@ -84,7 +84,7 @@ func controllerPlugin(ctx context.Context, flags *flag.FlagSet, args []string) e
 	serverImage := flags.String("server-image", "", "image with the program larder")
 	driverImage := flags.String("driver-image", "", "image with the program larder-csi")
 	policy := flags.String("pull-policy", string(core.PullIfNotPresent), "when images of helper pods are pulled")
-	memory := flags.String("server-memory", "1Gi", "memory of a server, at least the last line of `larder size`")
+	memory := flags.String("server-memory", "1Gi", "memory of a server, at least the last line of 'larder size'")
 	account := flags.String("helper-service-account", "default", "service account of helper pods, which needs no rights")
 	bound := flags.Duration("bound", 45*time.Second, "time limit of a request")
 	if _, err := parse(flags, args, 0); err != nil {

@@ -6,12 +6,14 @@
 // key is refused, so that a misspelt one does not silently take its default.
 //
 // Why the presets are listed here although `larder presets` lists them too: whether flash may hold dirty data decides whether
-// another node may take the volume, so an unknown preset must not count as clean.
+// another node may take the volume, so an unknown preset must not count as clean; and a policy that the preset lacks is refused
+// when the volume is created, not by a server that does not start.
 package settings
 
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -57,16 +59,29 @@ var (
 	percent     = regexp.MustCompile(`^([1-9][0-9]?|100)%$`)
 )
 
-// presets are those of the server: true if flash may hold dirty data whatever the policy is, unless it is `through`.
-var presets = map[string]bool{
-	"larder": false, "sce": false, "proc": false, "slru": false, "flashcache": false, "enhanceio": false, "bcache": false,
-	"prwc": true, "face": true, "face-basic": true,
+// preset is one of the server's.
+type preset struct {
+	policies []string
+	// writeBack states that flash may hold dirty data whatever the policy is, unless it is `through`.
+	writeBack bool
 }
 
-// policies are those of the server: true if flash may hold dirty data.
-var policies = map[string]bool{
-	"async": false, "through": false, "around": false, "write-back": true, "full": true, "ordered": true, "bounded": true,
+// The write policies that presets have. The server refuses others.
+var (
+	copies  = []string{"async", "around", "through"}
+	units   = []string{"async", "around", "through", "write-back"}
+	pageLog = []string{"bounded", "full", "ordered", "through"}
+)
+
+var presets = map[string]preset{
+	"larder": {policies: copies}, "sce": {policies: copies}, "slru": {policies: copies},
+	"proc": {policies: units}, "flashcache": {policies: units}, "enhanceio": {policies: units}, "bcache": {policies: units},
+	"prwc": {policies: units, writeBack: true},
+	"face": {policies: pageLog, writeBack: true}, "face-basic": {policies: pageLog, writeBack: true},
 }
+
+// writeBack are the policies under which flash may hold dirty data.
+var writeBack = []string{"write-back", "full", "ordered", "bounded"}
 
 // ParseClass reads the parameters of a StorageClass.
 func ParseClass(parameters map[string]string) (Class, error) {
@@ -83,9 +98,9 @@ func ParseClass(parameters map[string]string) (Class, error) {
 		case CacheSize:
 			err = class.cacheSize(value)
 		case Preset:
-			class.Preset, err = listed(key, value, presets)
+			class.Preset, err = listed(key, value, keys(presets), "")
 		case Policy:
-			class.Policy, err = listed(key, value, policies)
+			class.Policy = value
 		case WriteBudget:
 			class.WriteBudget, err = matching(key, value, writeBudget, "any, 300GB/day or 0.5DWPD")
 		default:
@@ -93,6 +108,12 @@ func ParseClass(parameters map[string]string) (Class, error) {
 				Policy, WriteBudget)
 		}
 		if err != nil {
+			return Class{}, err
+		}
+	}
+	if _, given := parameters[Policy]; given {
+		of := fmt.Sprintf(" with preset %s", class.Preset)
+		if _, err := listed(Policy, class.Policy, presets[class.Preset].policies, of); err != nil {
 			return Class{}, err
 		}
 	}
@@ -149,8 +170,8 @@ func WriteBack(preset, policy string) bool {
 	if policy == "through" {
 		return false
 	}
-	always, known := presets[preset]
-	return always || !known || policies[policy]
+	of, known := presets[preset]
+	return of.writeBack || !known || slices.Contains(writeBack, policy)
 }
 
 // Bytes is the size of a volume for the range of a request, in whole MiB. A limit of 0 is none.
@@ -192,9 +213,9 @@ func matching(key, value string, pattern *regexp.Regexp, accepted string) (strin
 	return value, nil
 }
 
-func listed(key, value string, accepted map[string]bool) (string, error) {
-	if _, known := accepted[value]; !known {
-		return "", fmt.Errorf("parameter %s: got %.64q, accepted %s", key, value, strings.Join(keys(accepted), ", "))
+func listed(key, value string, accepted []string, when string) (string, error) {
+	if !slices.Contains(accepted, value) {
+		return "", fmt.Errorf("parameter %s: got %.64q, accepted%s: %s", key, value, when, strings.Join(accepted, ", "))
 	}
 	return value, nil
 }

@@ -55,6 +55,24 @@ func TestFlashMayBeDirtyUnlessThePresetIsKnownToBeClean(t *testing.T) {
 	}
 }
 
+func TestAPolicyThatThePresetLacksIsRefused(t *testing.T) {
+	for _, step := range []struct{ preset, policy, want string }{
+		{"", "async", ""}, {"prwc", "write-back", ""}, {"face", "bounded", ""}, {"face", "through", ""},
+		{"", "full", `parameter policy: got "full", accepted with preset larder: async, around, through`},
+		{"face", "write-back", `parameter policy: got "write-back", accepted with preset face: bounded, full, ordered, through`},
+		{"prwc", "", `parameter policy: got "", accepted with preset prwc: async, around, through, write-back`},
+	} {
+		parameters := map[string]string{BackingStorageClass: "san", CacheSize: "1Gi", Policy: step.policy}
+		if step.preset != "" {
+			parameters[Preset] = step.preset
+		}
+		_, err := ParseClass(parameters)
+		if (err == nil) != (step.want == "") || (err != nil && err.Error() != step.want) {
+			t.Errorf("%+v: %v", step, err)
+		}
+	}
+}
+
 func TestNamesOfGroupsAndNodesAreChecked(t *testing.T) {
 	for name, want := range map[string]bool{"flash": true, "-x": false, "a/b": false, "..": false, "": false, "vg_1.x": true} {
 		if IsGroupName(name) != want {

@@ -18,6 +18,7 @@ import (
 	"larder.dev/csi/internal/control"
 	"larder.dev/csi/internal/device"
 	"larder.dev/csi/internal/node"
+	"larder.dev/csi/internal/settings"
 	"larder.dev/csi/internal/testrig"
 )
 
@@ -179,4 +180,24 @@ func TestAServerThatIsStoppedBlocksNoRequest(t *testing.T) {
 	}
 	must(t, syscall.Kill(status.PID, syscall.SIGCONT))
 	must(t, unstage(a, id))
+}
+
+func TestTheServerHasThePoliciesThatTheDriverAccepts(t *testing.T) {
+	program := larder(t)
+	dir := t.TempDir()
+	for _, preset := range []string{"larder", "sce", "slru", "proc", "flashcache", "enhanceio", "bcache", "prwc", "face", "face-basic"} {
+		for _, policy := range []string{"async", "around", "through", "write-back", "full", "ordered", "bounded"} {
+			_, refused := settings.ParseClass(map[string]string{
+				settings.BackingStorageClass: "san", settings.CacheSize: "1Gi", settings.Preset: preset, settings.Policy: policy})
+			// There is no origin, so that a server which accepts the policy ends too.
+			text, err := exec.Command(program, "serve", "--origin", filepath.Join(dir, "none"), "--flash", filepath.Join(dir, "flash"),
+				"--listen", "nbd+unix:"+filepath.Join(dir, "socket"), "--preset", preset, "--write-policy", policy).CombinedOutput()
+			if err == nil {
+				t.Fatalf("%s, %s: the server ran without an origin", preset, policy)
+			}
+			if lacks := bytes.Contains(text, []byte("--write-policy")); lacks != (refused != nil) {
+				t.Errorf("%s, %s: the driver: %v; the server: %s", preset, policy, refused, text)
+			}
+		}
+	}
 }
