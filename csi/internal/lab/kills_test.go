@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,12 +54,17 @@ func placesOf(v *volume) (stage, publish, unpublish, unstage []trap) {
 	return stage, at("mount"), at("umount"), unstage
 }
 
+var errNotThere = errors.New("the request succeeded without coming there")
+
 func kills(l *lab) {
 	all := l.volumes("kills")
 	rounds := 0
 	for _, victim := range strings.Fields(os.Getenv("VICTIMS")) {
 		for _, v := range all {
-			hits := v.interrupted(victim)
+			hits := 0
+			for _, places := range passesOf(victim) {
+				hits += v.interrupted(victim, places)
+			}
 			rounds += hits
 			var none error
 			if hits == 0 {
@@ -92,12 +98,25 @@ func inTrap() error {
 	})
 }
 
-// interrupted takes a new volume through the sequence with kills at each place. It returns how many kills there were.
-func (v *volume) interrupted(victim string) int {
+// passesOf are the places of each pass through the sequence. What a client that was killed has begun ends with its program, so
+// that the place behind this program is another pass's.
+func passesOf(victim string) []func(trap) bool {
+	if victim != "client" {
+		return []func(trap) bool{func(trap) bool { return true }}
+	}
+	before := func(t trap) bool { return t.when == "before" }
+	return []func(trap) bool{before, func(t trap) bool { return !before(t) }}
+}
+
+// interrupted takes a new volume through the sequence with kills at each of these places. It returns how many kills there were.
+func (v *volume) interrupted(victim string, places func(trap) bool) int {
 	l := v.l
 	l.t.Helper()
 	l.quietly("create", v.create())
 	stage, publish, unpublish, unstage := placesOf(v)
+	for _, of := range []*[]trap{&stage, &publish, &unpublish, &unstage} {
+		*of = slices.DeleteFunc(*of, func(t trap) bool { return !places(t) })
+	}
 	hits := stageStep.through(v, victim, stage)
 	hits += publishStep.through(v, victim, publish)
 	l.quietly("data is written", errorsOf(func() error { return v.write(1, 1) }, func() error { return v.write(2, 3) }))
@@ -138,21 +157,28 @@ func (s step) through(v *volume, victim string, places []trap) int {
 			select {
 			case err := <-answer:
 				answer <- err
-				return &final{fmt.Errorf("the request ended before it came there: %v", err)}
+				if err == nil {
+					return &final{errNotThere}
+				}
+				return &final{fmt.Errorf("the request failed before it came there: %w", err)}
 			default:
 				return errors.New("the request did not come there")
 			}
 		})
-		if err == nil {
+		switch {
+		case victim == "client" && errors.Is(err, errNotThere):
+			// The request of the client that was killed has passed this place already.
+			err = nil
+		case err == nil:
 			// A request has no server before it has made the flash.
 			if victim != "server" || l.kubelet.of(v.id) != nil {
 				hits++
 			}
+			fmt.Printf("%s: hit\n", what)
 			err = place.kill(v, victim, s, cancel, answer)
 		}
 		cancel()
 		l.quietly(what, errors.Join(err, place.release()))
-		fmt.Printf("%s: hit\n", what)
 	}
 	l.quietly(fmt.Sprintf("%s: %s, repeated", v, s.name), s.twice(v))
 	return hits

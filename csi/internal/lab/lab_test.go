@@ -131,14 +131,19 @@ func (l *lab) quietly(what string, err error) {
 	}
 }
 
+// stacks prints where each process is in the kernel.
+const stacks = `for p in /proc/[0-9]*; do [ -z "$(tr -d '\0' <$p/cmdline)" ] || { tr '\0' ' ' <$p/cmdline; echo; cat $p/syscall $p/stack; }; done 2>&1; true`
+
 func (l *lab) failed(what string, err error) {
 	l.t.Helper()
 	l.say("not ok - %s", what)
 	for _, line := range strings.Split(err.Error(), "\n") {
 		l.say("  | %s", line)
 	}
-	if processes, err := output("ps", "axwwo", "pid,ppid,stat,wchan:20,args"); err == nil {
-		fmt.Println(processes)
+	for _, command := range [][]string{{"ps", "axwwo", "pid,ppid,stat,wchan:20,args"}, {"sh", "-c", stacks}} {
+		if text, err := output(command[0], command[1:]...); err == nil {
+			fmt.Println(text)
+		}
 	}
 	l.t.FailNow()
 }

@@ -29,15 +29,15 @@ var trapped = []string{
 	"lvcreate", "lvchange", "lvremove", "blkdiscard", "mkfs.ext4", "mkfs.xfs", "mount", "umount", "nbd-client", "resize2fs", "xfs_growfs",
 }
 
-// wrapper stops where the trap of its name asks for it, and continues when the file `go` appears.
+// wrapper stops where the trap of its name asks for it, and continues when the file `go` of this trap appears.
 const wrapper = `#!/bin/sh
 name=${0##*/}
 trap=` + traps + `/$name
-pause() { : >` + traps + `/hit; until [ -e ` + traps + `/go ]; do sleep 0.1; done; }
+pause() { : >` + traps + `/hit; until [ -e ` + traps + `/go$number ]; do sleep 0.1; done; }
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 when=
 if [ -e "$trap" ]; then
-	read -r when at <"$trap"
+	read -r when at number <"$trap"
 	rm "$trap"
 fi
 case $when in
@@ -161,6 +161,10 @@ type trap struct {
 	write int
 }
 
+// armed counts the traps that were set: each has a file `go` of its own, so that a program that was released and has not
+// looked for it is not held up by the next trap.
+var armed int
+
 func (t trap) String() string {
 	if t.when == "write" {
 		return fmt.Sprintf("at write %d of %s", t.write, t.program)
@@ -170,12 +174,11 @@ func (t trap) String() string {
 
 // set arms the trap.
 func (t trap) set() error {
-	for _, name := range []string{"hit", "go"} {
-		if err := os.Remove(filepath.Join(traps, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	armed++
+	if err := os.Remove(filepath.Join(traps, "hit")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	return os.WriteFile(filepath.Join(traps, t.program), fmt.Appendf(nil, "%s %d\n", t.when, t.write), 0o644)
+	return os.WriteFile(filepath.Join(traps, t.program), fmt.Appendf(nil, "%s %d %d\n", t.when, t.write, armed), 0o644)
 }
 
 // hit reports whether a program is in the trap.
@@ -184,12 +187,12 @@ func hit() bool {
 	return err == nil
 }
 
-// release lets the program continue, and disarms the trap.
+// release lets the program continue, and disarms the trap, which is the one that was set last.
 func (t trap) release() error {
 	if err := os.Remove(filepath.Join(traps, t.program)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(filepath.Join(traps, "go"), nil, 0o644)
+	return os.WriteFile(filepath.Join(traps, fmt.Sprintf("go%d", armed)), nil, 0o644)
 }
 
 // killProgram kills the program that is in the trap.
