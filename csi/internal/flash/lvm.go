@@ -29,6 +29,10 @@ import (
 // tag is the prefix of the LVM tag with the generation.
 const tag = "larder.generation="
 
+// notVolumes keeps LVM from the devices of volumes: it reads every block device of a node, and a read of a volume whose server does
+// not run would hold the programs of all volumes up. Other names of these devices match nothing, and then this pattern decides.
+const notVolumes = `devices/global_filter=["r|^/dev/ublkb|","r|^/dev/nbd[0-9]|"]`
+
 // Time limits: of LVM's programs, and of zeroing a new logical volume.
 const (
 	Bound     = time.Minute
@@ -138,7 +142,7 @@ func (g Group) Create(ctx context.Context, id string, bytes int64) error {
 		return err
 	}
 	size := strconv.FormatInt(bytes, 10) + "b"
-	if _, err := g.run(ctx, Bound, "lvcreate", "--yes", "--wipesignatures", "y", "--zero", "y", "--name", id, "--size", size, g.Name); err != nil {
+	if _, err := g.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--zero", "y", "--name", id, "--size", size, g.Name); err != nil {
 		return err
 	}
 	_, err := g.run(ctx, ZeroBound, "blkdiscard", "--zeroout", g.Path(id))
@@ -163,7 +167,7 @@ func (g Group) SetGeneration(ctx context.Context, id string, generation int64) e
 	if found.Generation != 0 {
 		args = append(args, "--deltag", tag+strconv.FormatInt(found.Generation, 10))
 	}
-	_, err = g.run(ctx, Bound, "lvchange", append(args, g.Name+"/"+id)...)
+	_, err = g.lvm(ctx, "lvchange", append(args, g.Name+"/"+id)...)
 	return err
 }
 
@@ -172,7 +176,7 @@ func (g Group) Activate(ctx context.Context, id string) error {
 	if err := g.named(id); err != nil {
 		return err
 	}
-	_, err := g.run(ctx, Bound, "lvchange", "--activate", "y", g.Name+"/"+id)
+	_, err := g.lvm(ctx, "lvchange", "--activate", "y", g.Name+"/"+id)
 	return err
 }
 
@@ -185,7 +189,7 @@ func (g Group) Remove(ctx context.Context, id string) error {
 	if err != nil || found == nil {
 		return err
 	}
-	_, err = g.run(ctx, Bound, "lvremove", "--yes", g.Name+"/"+id)
+	_, err = g.lvm(ctx, "lvremove", "--yes", g.Name+"/"+id)
 	return err
 }
 
@@ -199,7 +203,7 @@ func (g Group) named(id string) error {
 // report reads one table of LVM's JSON.
 func (g Group) report(ctx context.Context, table string, rows any, program string, args ...string) error {
 	args = append([]string{"--reportformat", "json", "--units", "b", "--nosuffix"}, args...)
-	output, err := g.run(ctx, Bound, program, args...)
+	output, err := g.lvm(ctx, program, args...)
 	if err != nil {
 		return err
 	}
@@ -213,6 +217,11 @@ func (g Group) report(ctx context.Context, table string, rows any, program strin
 		return fmt.Errorf("volume group %s: %s: table %q: %w", g.Name, program, table, err)
 	}
 	return nil
+}
+
+// lvm executes a program of LVM.
+func (g Group) lvm(ctx context.Context, program string, args ...string) ([]byte, error) {
+	return g.run(ctx, Bound, program, append([]string{"--config", notVolumes}, args...)...)
 }
 
 // run executes a program. The end of the request does not end it: a zeroing that takes longer than a request continues, and the

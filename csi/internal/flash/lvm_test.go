@@ -58,8 +58,32 @@ func TestTheGenerationIsATag(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One command, so that LVM changes both tags in one commit.
-	if want := "lvchange --addtag larder.generation=5 --deltag larder.generation=4 flash/" + id; !strings.Contains(log(), want) {
+	if want := "--addtag larder.generation=5 --deltag larder.generation=4 flash/" + id; !strings.Contains(log(), want) {
 		t.Fatalf("got %s, want %s", log(), want)
+	}
+}
+
+func TestLVMReadsNoDeviceOfAVolume(t *testing.T) {
+	ctx := context.Background()
+	group, log := programs(t, map[string]string{"lvs": table("lv", row(id, "")), "vgs": table("vg", "{\"vg_size\":\"1\",\"vg_free\":\"1\"}")})
+	_, _, err := group.Space(ctx)
+	for _, err := range []error{
+		err, group.Create(ctx, id, 1<<30), group.SetGeneration(ctx, id, 1), group.Activate(ctx, id), group.Remove(ctx, id),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(log()) {
+		program, args, _ := strings.Cut(line, " ")
+		seen[program] = true
+		if program != "blkdiscard" && !strings.HasPrefix(args, "--config "+notVolumes+" ") {
+			t.Errorf("reads all devices: %s", line)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("executed: %v", seen)
 	}
 }
 

@@ -103,8 +103,8 @@ func (a *api) register(node string) error {
 	return made(err)
 }
 
-// backing makes the PersistentVolume of a backing device, unless it exists.
-func (a *api) backing(device string, bytes int64) error {
+// backing makes the PersistentVolume of a backing device for the claim of a volume, unless it exists.
+func (a *api) backing(device string, bytes int64, volume string) error {
 	_, err := a.CoreV1().PersistentVolumes().Create(background, &core.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: device},
 		Spec: core.PersistentVolumeSpec{
@@ -112,6 +112,8 @@ func (a *api) backing(device string, bytes int64) error {
 			AccessModes:      []core.PersistentVolumeAccessMode{core.ReadWriteOncePod},
 			VolumeMode:       ptr.To(core.PersistentVolumeBlock),
 			StorageClassName: backingClass, PersistentVolumeReclaimPolicy: core.PersistentVolumeReclaimRetain,
+			// Kubernetes would bind any PersistentVolume of this size, also that of another volume.
+			ClaimRef: &core.ObjectReference{Namespace: namespace, Name: volume},
 			PersistentVolumeSource: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
 				Driver: "backing.example", VolumeHandle: device,
 			}},

@@ -55,9 +55,11 @@ func (c *container) signal(signal syscall.Signal) { _ = c.command.Process.Signal
 // state is how an ended container ended.
 func (c *container) state() error { return c.err }
 
-// root makes the root of a container at $r: the programs of the image, and the volume's directory.
+// root makes the root of a container at $r: the programs of the image, and the volume's directory. An unmount on the node reaches
+// the container while it starts, as with container runtimes: else the copy of a volume's mount, whose last end waits for the
+// server, would end with the container that this server is in.
 const root = `
-mount --make-rprivate /
+mount --make-rslave /
 r=/run/container
 mkdir -p $r
 mount -t tmpfs -o mode=755 tmpfs $r

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,9 +33,15 @@ func at(programs ...string) []trap {
 	return all
 }
 
-// placesOf are the places of each request of a volume that is staged for the first time.
-func placesOf(v *volume) (stage, publish, unpublish, unstage []trap) {
-	stage = at("lvcreate", "blkdiscard", "lvchange")
+// places are those of each request.
+type places struct{ stage, publish, unpublish, unstage []trap }
+
+// placesOf are the places of a volume that is staged for the first time. A server runs when its flash is ready.
+func placesOf(v *volume, victim string) places {
+	var stage, unstage []trap
+	if victim != "server" {
+		stage = at("lvcreate", "blkdiscard", "lvchange")
+	}
 	if v.l.kind == device.NBD {
 		stage = append(stage, at("nbd-client")...)
 		unstage = at("nbd-client")
@@ -51,7 +56,41 @@ func placesOf(v *volume) (stage, publish, unpublish, unstage []trap) {
 		stage = append(stage, at("mount")...)
 		unstage = append(at("umount"), unstage...)
 	}
-	return stage, at("mount"), at("umount"), unstage
+	return places{stage, at("mount"), at("umount"), unstage}
+}
+
+// only are the places that a request comes to as the n-th, from 0, and that are accepted.
+func (p places) only(accepts func(n int, t trap) bool) places {
+	of := func(all []trap) []trap {
+		var some []trap
+		for n, t := range all {
+			if accepts(n, t) {
+				some = append(some, t)
+			}
+		}
+		return some
+	}
+	return places{of(p.stage), of(p.publish), of(p.unpublish), of(p.unstage)}
+}
+
+// passes are the places of each pass through the sequence. A place is another pass's if the kill at one before it lets the request
+// come past it: what a client that was killed has begun ends with its program, and with another server the request succeeds.
+func passes(v *volume, victim string) []places {
+	all := placesOf(v, victim)
+	switch victim {
+	case "client":
+		before := func(_ int, t trap) bool { return t.when == "before" }
+		behind := func(_ int, t trap) bool { return t.when != "before" }
+		return []places{all.only(before), all.only(behind)}
+	case "server":
+		var each []places
+		for pass := range max(len(all.stage), len(all.publish), len(all.unpublish), len(all.unstage)) {
+			each = append(each, all.only(func(n int, _ trap) bool { return n == pass }))
+		}
+		return each
+	default:
+		return []places{all}
+	}
 }
 
 var errNotThere = errors.New("the request succeeded without coming there")
@@ -62,8 +101,8 @@ func kills(l *lab) {
 	for _, victim := range strings.Fields(os.Getenv("VICTIMS")) {
 		for _, v := range all {
 			hits := 0
-			for _, places := range passesOf(victim) {
-				hits += v.interrupted(victim, places)
+			for _, at := range passes(v, victim) {
+				hits += v.interrupted(victim, at)
 			}
 			rounds += hits
 			var none error
@@ -98,31 +137,17 @@ func inTrap() error {
 	})
 }
 
-// passesOf are the places of each pass through the sequence. What a client that was killed has begun ends with its program, so
-// that the place behind this program is another pass's.
-func passesOf(victim string) []func(trap) bool {
-	if victim != "client" {
-		return []func(trap) bool{func(trap) bool { return true }}
-	}
-	before := func(t trap) bool { return t.when == "before" }
-	return []func(trap) bool{before, func(t trap) bool { return !before(t) }}
-}
-
 // interrupted takes a new volume through the sequence with kills at each of these places. It returns how many kills there were.
-func (v *volume) interrupted(victim string, places func(trap) bool) int {
+func (v *volume) interrupted(victim string, at places) int {
 	l := v.l
 	l.t.Helper()
 	l.quietly("create", v.create())
-	stage, publish, unpublish, unstage := placesOf(v)
-	for _, of := range []*[]trap{&stage, &publish, &unpublish, &unstage} {
-		*of = slices.DeleteFunc(*of, func(t trap) bool { return !places(t) })
-	}
-	hits := stageStep.through(v, victim, stage)
-	hits += publishStep.through(v, victim, publish)
+	hits := stageStep.through(v, victim, at.stage)
+	hits += publishStep.through(v, victim, at.publish)
 	l.quietly("data is written", errorsOf(func() error { return v.write(1, 1) }, func() error { return v.write(2, 3) }))
 	l.quietly("data is read back", v.verify(2, 3, 1))
-	hits += unpublishStep.through(v, victim, unpublish)
-	hits += unstageStep.through(v, victim, unstage)
+	hits += unpublishStep.through(v, victim, at.unpublish)
+	hits += unstageStep.through(v, victim, at.unstage)
 	l.quietly("an unstaged volume has nothing left", v.unused())
 	l.quietly("staged warm, published", errorsOf(func() error { return stageStep.twice(v) }, func() error { return publishStep.twice(v) }))
 	l.quietly("its data", v.verify(2, 3, 1))
@@ -170,7 +195,7 @@ func (s step) through(v *volume, victim string, places []trap) int {
 			// The request of the client that was killed has passed this place already.
 			err = nil
 		case err == nil:
-			// A request has no server before it has made the flash.
+			// After an unstage a volume has no server.
 			if victim != "server" || l.kubelet.of(v.id) != nil {
 				hits++
 			}
@@ -216,7 +241,6 @@ func (t trap) kill(v *volume, victim string, s step, cancel func(), answer chan 
 			return fmt.Errorf("the request beside the first one: %v, expected Aborted", err)
 		}
 	case "server":
-		// Before the flash is ready there is none, and after an unstage neither.
 		if pod := l.kubelet.of(v.id); pod != nil {
 			if err := l.kubelet.killServer(v.id); err != nil {
 				return err

@@ -283,6 +283,20 @@ func (k *kubelet) killServer(id string) error {
 	})
 }
 
+// holds stops the server of a volume (SIGSTOP) while something is done: reads and writes of the volume wait.
+func (k *kubelet) holds(id string, do func() error) error {
+	pod := k.of(id)
+	if pod == nil {
+		return errors.New("no pod of the volume runs here")
+	}
+	pod.mutex.Lock()
+	server := pod.server
+	pod.mutex.Unlock()
+	server.signal(syscall.SIGSTOP)
+	defer server.signal(syscall.SIGCONT)
+	return do()
+}
+
 // log is that of the servers of a volume on this node, from a place on, and its end.
 func (l *lab) log(id string, from int64) (string, int64) {
 	text, err := os.ReadFile(filepath.Join(l.share, "logs", id+"-"+l.node+".log"))

@@ -98,7 +98,7 @@ func (v *volume) blank() error {
 	if _, err := output("blkdiscard", "--zeroout", "/dev/lab/"+v.backing); err != nil {
 		return err
 	}
-	return v.l.api.backing(v.backing, v.bytes)
+	return v.l.api.backing(v.backing, v.bytes, v.id)
 }
 
 // flash is the UUID of the volume's logical volume, which another one of the same name does not have.

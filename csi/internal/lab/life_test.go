@@ -60,6 +60,13 @@ func life(l *lab) {
 		l.must(v.String()+": data is read back", v.verify(1, 1, 0))
 		survive(v)
 	}
+	held, other := all[0], all[1]
+	l.must(other.String()+": unpublish, unstage, stage, publish while the server of another volume does not answer", l.kubelet.holds(held.id, func() error {
+		return errorsOf(func() error { return unpublishStep.once(other) }, func() error { return unstageStep.once(other) },
+			func() error { return stageStep.once(other) }, func() error { return publishStep.once(other) })
+	}))
+	l.must(held.String()+": writes and reads after that", errorsOf(
+		func() error { return held.write(3, 1) }, func() error { return held.verify(3, 1, 0) }))
 	l.must("the kernel reports no error", l.quiet())
 	for _, v := range all {
 		back(v)

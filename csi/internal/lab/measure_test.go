@@ -42,7 +42,7 @@ func (v *volume) timed() (time.Duration, error) {
 
 func fill(l *lab) {
 	v := l.large()
-	l.quietly("the backing volume, whose image is new", l.api.backing(v.backing, v.bytes))
+	l.quietly("the backing volume, whose image is new", l.api.backing(v.backing, v.bytes, v.id))
 	l.must("create", v.create())
 	took, err := v.timed()
 	l.must("the first stage, cold", err)
