@@ -242,13 +242,29 @@ func TestTheCustomResourcesHaveAStatus(t *testing.T) {
 	}
 }
 
+func TestEachPresetHasItsPolicies(t *testing.T) {
+	for preset, policies := range map[string]string{
+		"larder": "async through around", "prwc": "async through around write-back", "face": "through full ordered bounded",
+	} {
+		for policy := range strings.FieldsSeq(policies) {
+			class := "{name: x, backingStorageClass: san, cacheSize: 1Gi, preset: " + preset + ", policy: " + policy + "}"
+			if _, err := render(t, "storageClasses: ["+class+"]"); err != nil {
+				t.Errorf("%s, %s: %v", preset, policy, err)
+			}
+		}
+	}
+}
+
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, values := range []string{
 		"unknown: 1", "kubeletDir: relative", "kubeletDir: /a/../b c", "volumeGroup: '-x'", "server: {image: larder, memory: much}",
-		"storageClasses: [{name: x}]", "storageClasses: [{name: x, backingStorageClass: y, cacheSize: 101%}]",
-		"storageClasses: [{name: x, backingStorageClass: y, cacheSize: 1Gi, preset: fast}]", "imagePullPolicy: Sometimes",
+		"storageClasses: [{name: x}]", "storageClasses: [{name: x, backingStorageClass: san, cacheSize: 101%}]",
+		"storageClasses: [{name: x, backingStorageClass: san, cacheSize: 1Gi, preset: fast}]", "imagePullPolicy: Sometimes",
 		"storageClasses: [{name: x, backingStorageClass: x, cacheSize: 1Gi}]",
-		"storageClasses: [{name: x, backingStorageClass: y, cacheSize: 1Gi, writeBudget: lots}]",
+		"storageClasses: [{name: x, backingStorageClass: san, cacheSize: 1Gi, writeBudget: lots}]",
+		"storageClasses: [{name: x, backingStorageClass: san, cacheSize: 1Gi, policy: full}]",
+		"storageClasses: [{name: x, backingStorageClass: san, cacheSize: 1Gi, preset: prwc, policy: full}]",
+		"storageClasses: [{name: x, backingStorageClass: san, cacheSize: 1Gi, preset: face, policy: write-back}]",
 	} {
 		if _, err := render(t, values); err == nil {
 			t.Errorf("%s: accepted", values)

@@ -242,8 +242,8 @@ def simulate(
     """Replays a trace through the engine over modelled devices, in virtual time (``larder sim --trace --preset``).
 
     ``preset`` is a preset of ``larder presets``, no-cache or all-flash. ``origin`` and ``flash`` are device profiles
-    (docs/simulation.md). ``flash_size`` is in bytes or, as "10%", a share of the trace's footprint. The other settings are
-    those of the command; equal settings and seeds give equal results on any machine.
+    or paths of device files (docs/simulation.md). ``flash_size`` is in bytes or, as "10%", a share of the trace's footprint.
+    The other settings are those of the command; equal settings and seeds give equal results on any machine.
     """
     trace = as_trace(trace)
     with watching(progress, f"simulate {trace.name}") as watch:
@@ -302,7 +302,7 @@ def advise(
 ) -> Advice:
     """Advises whether a flash cache pays off for a trace, how large and with which preset (``larder advise``).
 
-    ``origin`` and ``flash`` are device profiles, as san-1g and ssd-s3500. ``endurance`` is the rating of the flash, as "600TB"
+    ``origin`` and ``flash`` are device profiles, as san-1g, or paths of device files. ``endurance`` is the rating of the flash, as "600TB"
     or "0.3DWPD". ``requests`` limits the requests of each point. Equal arguments give equal advice on any machine.
     """
     trace = as_trace(trace)

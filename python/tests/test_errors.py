@@ -135,7 +135,8 @@ def test_simulations_and_advice(trace):
     refused("system = 'x'", run, trace, "x")
     refused("preset: got None", run, trace, None, kind=TypeError)
     for settings, match in [
-        ({"origin": "floppy"}, "origin = 'floppy'"),
+        ({"origin": "floppy"}, 'unknown device profile "floppy"; accepted: .* path of a device file'),
+        ({"flash": "./none.toml"}, "./none.toml: cannot be read"),
         ({"replacement": "mru"}, "replacement = 'mru'"),
         ({"durability": "never"}, "durability = 'never'"),
         ({"flash_size": 1}, "flash_mib"),
@@ -153,7 +154,7 @@ def test_simulations_and_advice(trace):
     refused("speed: got '1'", run, trace, speed="1", kind=TypeError)
     refused("requests: got 1.5, accepted an integer", run, trace, requests=1.5, kind=TypeError)
     advise = larder.advise
-    refused("origin = 'floppy'", advise, trace, "floppy", "ssd-s3500", requests=1000)
+    refused('unknown device profile "floppy"', advise, trace, "floppy", "ssd-s3500", requests=1000)
     refused("endurance: got 'x'", advise, trace, "san-1g", "ssd-s3500", endurance="x")
     refused("jobs: got 0, accepted 1 to 1024", advise, trace, "san-1g", "ssd-s3500", jobs=0)
 

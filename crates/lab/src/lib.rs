@@ -16,6 +16,7 @@
 
 pub mod advise;
 pub mod database;
+pub mod device;
 pub mod hierarchy;
 pub mod hits;
 pub mod jobs;

@@ -10,8 +10,9 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
+use crate::device;
 use crate::hits::replay::Capacity;
-use crate::scenario::{BadScenario, Scenario, run_point};
+use crate::scenario::{Scenario, run_point};
 
 /// Periodic updates in the time of a run, and the longest time between two (the preset's own).
 const UPDATES: f64 = 8.0;
@@ -103,17 +104,13 @@ pub(crate) fn update_seconds(alone_seconds: f64) -> i64 {
 }
 
 /// A run over these devices; system, requests and size are still to be set.
-pub(crate) fn scenario(
-    name: &str,
-    (origin, flash): (&str, &str),
-    seed: i64,
-) -> Result<Scenario, BadScenario> {
+pub(crate) fn scenario(name: &str, (origin, flash): (&str, &str), seed: i64) -> Result<Scenario> {
     let mut scenario = Scenario::parse(name, "")?;
     for (key, value) in [
         ("kind", Value::from("volume")),
         ("load", "trace".into()),
-        ("origin", origin.into()),
-        ("flash", flash.into()),
+        ("origin", device::setting(origin)?),
+        ("flash", device::setting(flash)?),
         ("seed", seed.into()),
     ] {
         scenario.set(key, value)?;
@@ -132,7 +129,7 @@ pub struct Replayed {
     pub read: Options,
     /// A preset, `no-cache` or `all-flash`.
     pub system: String,
-    /// The slow device's profile.
+    /// The slow device's profile, see [`device::setting`].
     pub origin: Option<String>,
     /// The flash device's profile.
     pub flash: Option<String>,
@@ -160,9 +157,10 @@ impl Replayed {
     /// The scenario.
     ///
     /// # Errors
-    /// A setting cannot be set.
+    /// A setting cannot be set, or a device file cannot be read.
     pub fn scenario(&self) -> Result<Scenario> {
         let text = |value: &Option<String>| value.as_deref().map(Value::from);
+        let device = |profile: &Option<String>| profile.as_deref().map(device::setting).transpose();
         let (mut mib, mut share) = (None, None);
         match self.flash_size {
             Some(Capacity::Bytes(bytes)) => mib = Some(bytes as f64 / f64::from(1 << 20)),
@@ -173,8 +171,8 @@ impl Replayed {
             ("kind", Some("volume".into())),
             ("load", Some("trace".into())),
             ("system", Some(self.system.as_str().into())),
-            ("origin", text(&self.origin)),
-            ("flash", text(&self.flash)),
+            ("origin", device(&self.origin)?),
+            ("flash", device(&self.flash)?),
             ("seed", self.seed.map(Value::Integer)),
             ("unit_kib", self.unit_bytes.map(|bytes| Value::Integer((bytes >> 10) as i64))),
             ("replacement", text(&self.replacement)),

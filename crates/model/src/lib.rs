@@ -56,7 +56,7 @@ pub use jitter::Jitter;
 pub use joint::Joint;
 pub use link::{Link, LinkSpec};
 pub use op::{Kind, Nanos, Op};
-pub use profiles::{ProfileInfo, UnknownProfile, described, profile, profiles};
+pub use profiles::{ProfileInfo, UnknownProfile, described, is_path, profile, profiles};
 pub use random::SplitMix64;
 pub use ssd::{Ssd, SsdSpec};
 

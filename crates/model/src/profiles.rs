@@ -59,6 +59,12 @@ impl fmt::Display for UnknownProfile {
 
 impl std::error::Error for UnknownProfile {}
 
+/// Whether a profile is the path of a device file, and no name: it contains a `/` or ends in `.toml`.
+#[must_use]
+pub fn is_path(profile: &str) -> bool {
+    profile.contains('/') || profile.ends_with(".toml")
+}
+
 /// The description of a built-in device: its file, or `array-N` with another number of disks.
 ///
 /// # Errors

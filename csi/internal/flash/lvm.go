@@ -17,6 +17,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,10 +30,6 @@ import (
 
 // tag is the prefix of the LVM tag with the generation.
 const tag = "larder.generation="
-
-// notVolumes keeps LVM from the devices of volumes: it reads every block device of a node, and a read of a volume whose server does
-// not run would hold the programs of all volumes up. Other names of these devices match nothing, and then this pattern decides.
-const notVolumes = `devices/global_filter=["r|^/dev/ublkb|","r|^/dev/nbd[0-9]|"]`
 
 // Time limits: of LVM's programs, and of zeroing a new logical volume.
 const (
@@ -51,6 +49,8 @@ type Volume struct {
 type Group struct {
 	Name string
 	Exec utilexec.Interface
+	// Root is / except in tests.
+	Root string
 }
 
 // Path is that of the block device of a volume's flash.
@@ -145,8 +145,10 @@ func (g Group) Create(ctx context.Context, id string, bytes int64) error {
 	if _, err := g.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--zero", "y", "--name", id, "--size", size, g.Name); err != nil {
 		return err
 	}
-	_, err := g.run(ctx, ZeroBound, "blkdiscard", "--zeroout", g.Path(id))
-	return err
+	if _, err := g.run(ctx, ZeroBound, "blkdiscard", "--zeroout", g.Path(id)); err != nil {
+		return fmt.Errorf("blkdiscard %s: %w", g.Path(id), err)
+	}
+	return nil
 }
 
 // SetGeneration replaces the generation of flash.
@@ -221,7 +223,30 @@ func (g Group) report(ctx context.Context, table string, rows any, program strin
 
 // lvm executes a program of LVM.
 func (g Group) lvm(ctx context.Context, program string, args ...string) ([]byte, error) {
-	return g.run(ctx, Bound, program, append([]string{"--config", notVolumes}, args...)...)
+	output, err := g.run(ctx, Bound, program, append([]string{"--config", g.filter()}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+	}
+	return output, nil
+}
+
+// filter keeps LVM from the devices of volumes, and from loop devices over them, which a kubelet makes for raw block volumes. LVM reads
+// every block device of a node, and a read of a volume whose server does not run would hold up the programs of all volumes. LVM
+// rejects a device if one of its names matches, unless a pattern accepts another name; none does.
+func (g Group) filter() string {
+	rejected := []string{`"r|^/dev/ublkb|"`, `"r|^/dev/nbd[0-9]|"`}
+	loops, _ := filepath.Glob(filepath.Join(g.Root, "/sys/block/loop*/loop/backing_file"))
+	for _, loop := range loops {
+		file, err := os.ReadFile(loop)
+		if err != nil {
+			continue // it was removed
+		}
+		info, err := os.Stat(filepath.Join(g.Root, strings.TrimSpace(string(file))))
+		if err == nil && info.Mode()&os.ModeDevice != 0 {
+			rejected = append(rejected, `"r|^/dev/`+filepath.Base(filepath.Dir(filepath.Dir(loop)))+`$|"`)
+		}
+	}
+	return "devices/global_filter=[" + strings.Join(rejected, ",") + "]"
 }
 
 // run executes a program. The end of the request does not end it: a zeroing that takes longer than a request continues, and the
@@ -243,5 +268,5 @@ func (g Group) run(ctx context.Context, bound time.Duration, program string, arg
 	} else if errors.As(err, &exit) {
 		why = fmt.Sprintf("exit code %d", exit.ExitStatus())
 	}
-	return nil, fmt.Errorf("%s %s: %s", program, strings.Join(args, " "), why)
+	return nil, errors.New(why)
 }

@@ -34,6 +34,13 @@ func programs(t *testing.T, scripts map[string]string) (Group, func() string) {
 	}
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 var id = settings.VolumeID("db")
 
 func table(name, rows string) string {
@@ -66,6 +73,16 @@ func TestTheGenerationIsATag(t *testing.T) {
 func TestLVMReadsNoDeviceOfAVolume(t *testing.T) {
 	ctx := context.Background()
 	group, log := programs(t, map[string]string{"lvs": table("lv", row(id, "")), "vgs": table("vg", "{\"vg_size\":\"1\",\"vg_free\":\"1\"}")})
+	group.Root = t.TempDir()
+	// Over a block device, over a file, and over a file of another mount namespace.
+	for loop, file := range map[string]string{"loop0": "/dev/ublkb3", "loop1": "/flash.img", "loop2": "/none"} {
+		must(t, os.MkdirAll(filepath.Join(group.Root, "sys/block", loop, "loop"), 0o755))
+		must(t, os.WriteFile(filepath.Join(group.Root, "sys/block", loop, "loop/backing_file"), []byte(file+"\n"), 0o644))
+	}
+	must(t, os.WriteFile(filepath.Join(group.Root, "flash.img"), nil, 0o644))
+	must(t, os.Mkdir(filepath.Join(group.Root, "dev"), 0o755))
+	must(t, os.Symlink("/dev/null", filepath.Join(group.Root, "dev/ublkb3"))) // a device
+	want := `devices/global_filter=["r|^/dev/ublkb|","r|^/dev/nbd[0-9]|","r|^/dev/loop0$|"]`
 	_, _, err := group.Space(ctx)
 	for _, err := range []error{
 		err, group.Create(ctx, id, 1<<30), group.SetGeneration(ctx, id, 1), group.Activate(ctx, id), group.Remove(ctx, id),
@@ -78,7 +95,7 @@ func TestLVMReadsNoDeviceOfAVolume(t *testing.T) {
 	for line := range strings.Lines(log()) {
 		program, args, _ := strings.Cut(line, " ")
 		seen[program] = true
-		if program != "blkdiscard" && !strings.HasPrefix(args, "--config "+notVolumes+" ") {
+		if program != "blkdiscard" && !strings.HasPrefix(args, "--config "+want+" ") {
 			t.Errorf("reads all devices: %s", line)
 		}
 	}

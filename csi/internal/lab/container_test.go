@@ -50,14 +50,14 @@ func launch(l *lab, log string, flags uintptr, cgroup *os.File, script string, e
 	return c, nil
 }
 
-func (c *container) signal(signal syscall.Signal) { _ = c.command.Process.Signal(signal) }
+func (c *container) signal(signal syscall.Signal) error { return c.command.Process.Signal(signal) }
 
 // state is how an ended container ended.
 func (c *container) state() error { return c.err }
 
 // root makes the root of a container at $r: the programs of the image, and the volume's directory. An unmount on the node reaches
-// the container while it starts, as with container runtimes: else the copy of a volume's mount, whose last end waits for the
-// server, would end with the container that this server is in.
+// the container while it starts, as with container runtimes. Otherwise the container keeps a copy of the volume's mount, which is
+// unmounted when the container ends, and that unmount waits for the server in the same container.
 const root = `
 mount --make-rslave /
 r=/run/container
@@ -99,7 +99,7 @@ exec setpriv --bounding-set=-all,+mknod --no-new-privs /usr/local/bin/larder-csi
 	case <-c.ended:
 		return c.err
 	case <-time.After(30 * time.Second):
-		c.signal(syscall.SIGKILL)
+		_ = c.signal(syscall.SIGKILL)
 		return errors.New("did not end within 30 s")
 	}
 }

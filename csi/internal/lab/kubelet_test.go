@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -217,12 +218,12 @@ func (r *running) run(l *lab, pod *core.Pod) {
 			r.restarts++
 			r.mutex.Unlock()
 		case <-r.stop:
-			server.signal(syscall.SIGTERM)
+			_ = server.signal(syscall.SIGTERM)
 			select {
 			case <-server.ended:
 			case <-time.After(time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second):
 				fmt.Printf("kubelet: pod %s exceeded its grace period\n", pod.Name)
-				server.signal(syscall.SIGKILL)
+				_ = server.signal(syscall.SIGKILL)
 				<-server.ended
 			}
 		}
@@ -243,7 +244,7 @@ func (r *running) kill() {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if r.server != nil {
-		r.server.signal(syscall.SIGKILL)
+		_ = r.server.signal(syscall.SIGKILL)
 	}
 }
 
@@ -292,8 +293,23 @@ func (k *kubelet) holds(id string, do func() error) error {
 	pod.mutex.Lock()
 	server := pod.server
 	pod.mutex.Unlock()
-	server.signal(syscall.SIGSTOP)
-	defer server.signal(syscall.SIGCONT)
+	if server == nil {
+		return errors.New("the pod has no server")
+	}
+	if err := server.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer func() { _ = server.signal(syscall.SIGCONT) }()
+	err := eventually(10*time.Second, func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", server.command.Process.Pid))
+		if err == nil && !strings.Contains(string(text), "(larder) T ") {
+			err = fmt.Errorf("the server is not stopped: %.64s", text)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	return do()
 }
 

@@ -190,12 +190,14 @@ func TestTheServerHasThePoliciesThatTheDriverAccepts(t *testing.T) {
 			_, refused := settings.ParseClass(map[string]string{
 				settings.BackingStorageClass: "san", settings.CacheSize: "1Gi", settings.Preset: preset, settings.Policy: policy})
 			// There is no origin, so that a server which accepts the policy ends too.
-			text, err := exec.Command(program, "serve", "--origin", filepath.Join(dir, "none"), "--flash", filepath.Join(dir, "flash"),
+			ctx, cancel := context.WithTimeout(background, 20*time.Second)
+			text, err := exec.CommandContext(ctx, program, "serve", "--origin", filepath.Join(dir, "none"), "--flash", filepath.Join(dir, "flash"),
 				"--listen", "nbd+unix:"+filepath.Join(dir, "socket"), "--preset", preset, "--write-policy", policy).CombinedOutput()
-			if err == nil {
-				t.Fatalf("%s, %s: the server ran without an origin", preset, policy)
+			cancel()
+			if err == nil || ctx.Err() != nil && len(text) == 0 {
+				t.Fatalf("%s, %s: the server ran without an origin: %v", preset, policy, err)
 			}
-			if lacks := bytes.Contains(text, []byte("--write-policy")); lacks != (refused != nil) {
+			if lacks := bytes.Contains(text, []byte("--write-policy: got")); lacks != (refused != nil) {
 				t.Errorf("%s, %s: the driver: %v; the server: %s", preset, policy, refused, text)
 			}
 		}

@@ -12,6 +12,7 @@
 use anyhow::Result;
 use larder_core::config::Durability;
 use larder_core::exec::Nanos;
+use larder_lab::device::Device;
 use larder_lab::jobs::run_jobs;
 use larder_lab::load::clients::Plan;
 use larder_lab::load::{FLASH_A_BYTES, HOUR, Pattern};
@@ -46,7 +47,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
 
 fn one(way: Durability, seed: u64, spans: (Nanos, Nanos)) -> Result<Outcome> {
     let mut setup = Setup::paper(System::Preset("sce"), Pattern::Oltp, FLASH_A_BYTES, 1, seed)?;
-    setup.origin = ARRAY_PROFILE;
+    setup.origin = Device::named(ARRAY_PROFILE)?;
     setup.choices.durability = way;
     let mut world = world(&setup)?;
     warm(&mut world);

@@ -28,6 +28,7 @@ use anyhow::Result;
 use larder_core::buf::PAGE;
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::request::Kind;
+use larder_lab::device::Device;
 use larder_lab::jobs::run_jobs;
 use larder_lab::latencies::Latencies;
 use larder_lab::load::clients::{Clients, Plan, Seen, What};
@@ -152,7 +153,7 @@ fn pictures(outcomes: &[Outcome]) -> Vec<Figure> {
 
 fn setup(kind: Loop, system: System, seed: u64) -> Result<Setup> {
     let setup = Setup::paper(system, Pattern::Oltp, FLASH_A_BYTES, 1, seed)?;
-    Ok(Setup { origin: kind.origin(), ..setup })
+    Ok(Setup { origin: Device::named(kind.origin())?, ..setup })
 }
 
 fn one(kind: Loop, seed: u64, spans: (Nanos, Nanos)) -> Result<Outcome> {

@@ -19,13 +19,14 @@ use anyhow::{Context, Result, anyhow};
 use larder_core::config::{Choices, Durability, Limits};
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::journal::recover::{Recovered, recover};
+use larder_lab::device::Device;
 use larder_lab::jobs::run_jobs;
 use larder_lab::load::clients::{Clients, Plan, What};
 use larder_lab::load::{DATA_BYTES, FLASH_A_BYTES, HOUR, Oltp, Pattern};
 use larder_lab::scenario::volume::{
-    FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, VOLUME, device, plan,
+    FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, VOLUME, plan,
 };
-use larder_model::{SplitMix64, profile};
+use larder_model::SplitMix64;
 use larder_report::{Axis, Figure, Series};
 use larder_sim::device::SimDevice;
 use larder_sim::store::{Image, Store};
@@ -94,9 +95,9 @@ fn begin(
     metadata: Option<Store>,
     recovered: &[Option<Recovered>],
 ) -> Result<World> {
-    let origin = device(SAN_PROFILE, DATA_BYTES, seed)?;
+    let origin = Device::named(SAN_PROFILE)?.without_bytes(DATA_BYTES, seed);
     let mut world = World::new(origin, DATA_BYTES, &choices.try_into()?, &Limits::default());
-    let model = profile(FLASH_PROFILE, FLASH_A_BYTES, seed).map_err(|e| anyhow!("{e}"))?;
+    let model = Device::named(FLASH_PROFILE)?.model(FLASH_A_BYTES, seed);
     let flash = SimDevice::new(model, metadata, seed, MILLISECOND);
     let plan = plan(choices, DATA_BYTES, FLASH_A_BYTES, 1);
     world.attach_journaled(flash, &plan, VOLUME, recovered);

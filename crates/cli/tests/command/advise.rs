@@ -50,6 +50,45 @@ fn flags_and_a_scenario_are_the_same_run() {
 }
 
 #[test]
+fn a_file_describes_a_device_as_a_name_does() {
+    let place = Place::new();
+    let cloud = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/devices/cloud.toml");
+    let mine = place.word("mine.toml");
+    std::fs::copy(cloud, &mine).unwrap();
+    let flags = "--preset larder --requests 3000 --outstanding 4 --json --origin-profile";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let run = |origin: &str| fine(&[&["sim", "--trace", TRACE], &flags[..], &[origin]].concat()).0;
+    let of_file = run(&mine);
+    assert_eq!(of_file, run("cloud"));
+    assert_ne!(of_file, run("san-1g"));
+
+    let words = [
+        "advise",
+        "--trace",
+        TRACE,
+        "--json",
+        "--requests",
+        "2000",
+        "--flash-profile",
+        "none",
+        "--origin-profile",
+    ];
+    let advice = one_json(&fine(&[&words[..], &[&mine]].concat()).0);
+    let configuration = advice["toml"].as_str().unwrap();
+    assert!(configuration.contains(&mine), "{configuration}");
+
+    // In a scenario the keys of a device can be varied.
+    let grid = format!(
+        "kind = 'volume'\nload = 'trace'\norigin = {{ about = 'a', source = 'b', device = {{ fixed = {{ read_ns = 1, write_ns = 1 }} }} }}\n\
+         [trace]\npath = '{TRACE}'\nrequests = 500\noutstanding = 4\n[grid]\n'origin.device.fixed.read_ns' = [100_000, 9_000_000]\n"
+    );
+    std::fs::write(place.path("grid.toml"), grid).unwrap();
+    let points = one_json(&fine(&["sim", &place.word("grid.toml"), "--json"]).0);
+    let mean = |point: usize| points[point]["result"]["read_us_mean"].as_f64().unwrap();
+    assert!(mean(1) > 10.0 * mean(0), "{points}");
+}
+
+#[test]
 fn each_progress_line_is_printed_once() {
     let words = ["advise", "--trace", TRACE, "--json", "--requests", "2000"];
     let told = fine(&[&words[..], &DEVICES[..]].concat()).1;
@@ -139,13 +178,18 @@ fn what_is_wrong_is_one_line() {
         (advise(TRACE, "--origin-profile san-1g"), "--flash-profile"),
         (
             advise(TRACE, "--origin-profile tape --flash-profile none"),
-            "origin = 'tape' cannot be; accepted: hdd-7200",
+            "unknown device profile \"tape\"; accepted: hdd-7200",
         ),
         (
             advise(TRACE, &format!("{both} --endurance much")),
             "accepted bytes, as 600TB, or as 0.3DWPD",
         ),
         (advise(TRACE, &format!("{both} --requests 0")), "0"),
+        (
+            advise(TRACE, "--origin-profile ./tape.toml --flash-profile none"),
+            "./tape.toml: cannot be read: No such file",
+        ),
+        (format!("sim --trace {TRACE} --preset sce --flash-profile {empty}"), "empty.csv:1: "),
         (format!("sim --trace {TRACE} --preset zfs"), "system = 'zfs' cannot be; accepted: sce"),
         (format!("sim --trace {empty} --preset sce"), "has no requests; accepted"),
         (format!("sim --trace {bad} --preset sce"), "line 3: length 'x'"),

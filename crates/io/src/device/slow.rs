@@ -16,7 +16,7 @@ use std::io::{Error, Read as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use larder_core::exec::{Io, IoKind, Nanos};
-use larder_model::{Description, Kind, Model, Op};
+use larder_model::{Description, Kind, Model, Op, is_path};
 
 use crate::waker::Waker;
 
@@ -37,9 +37,9 @@ struct State {
 /// The longest description of a device.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The model of a profile: a built-in one by its name, or a file by its path, which contains a `/` or ends in `.toml`.
+/// The model of a profile: a built-in one by its name, or a file by its path.
 pub(super) fn model(profile: &str, bytes: u64, seed: u64) -> Result<Box<dyn Model>, String> {
-    if !profile.contains('/') && !profile.ends_with(".toml") {
+    if !is_path(profile) {
         return larder_model::profile(profile, bytes, seed).map_err(|error| {
             format!(
                 "{error}; or the path of a device description, which contains a / or ends in .toml"

@@ -30,7 +30,7 @@ pub struct Asked {
     pub trace: Trace,
     /// The same as the `[trace]` of a scenario.
     pub trace_keys: Table,
-    /// The origin's device profile.
+    /// The origin's device profile, see [`crate::device::setting`].
     pub origin: String,
     /// The flash device's.
     pub flash: String,

@@ -26,10 +26,11 @@ use larder_sim::device::SimDevice;
 use larder_sim::world::World;
 
 pub use self::point::{Settings, look, point};
+use crate::device::Device;
 use crate::latencies::Latencies;
 use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, RUN, Scale, User};
 use crate::load::replay::{Replayed, replay};
-use crate::scenario::volume::{System, VOLUME, device, plan};
+use crate::scenario::volume::{System, VOLUME, plan};
 use crate::scenario::writes::WriteSettings;
 
 /// The paper's disk, as a model.
@@ -143,10 +144,15 @@ impl Setup {
         self.scale.day() / u64::from(HOURS) * u64::from(hours)
     }
 
+    fn flash(&self) -> Result<SimDevice> {
+        let bytes = self.scale.bytes(self.flash_gb);
+        Ok(Device::named(&self.flash)?.without_bytes(bytes, self.seed))
+    }
+
     fn origin(&self) -> Result<SimDevice> {
         let bytes = self.scale.disk_bytes();
         if self.disk_cache {
-            return device(&self.origin, bytes, self.seed);
+            return Ok(Device::named(&self.origin)?.without_bytes(bytes, self.seed));
         }
         let mut disk = described(&self.origin)?;
         let DeviceSpec::Disk(spec) = &mut disk.device else {
@@ -215,7 +221,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If a device is not known.
     pub fn new(setup: &'a Setup) -> Result<Self> {
-        let flash = device(&setup.flash, setup.scale.bytes(setup.flash_gb), setup.seed)?;
+        let flash = setup.flash()?;
         Self::over(setup, flash)
     }
 
@@ -250,8 +256,7 @@ impl<'a> Run<'a> {
             self.world.idle_until(midnight);
             self.world.detach();
             self.world.settle();
-            let bytes = self.setup.scale.bytes(self.setup.flash_gb);
-            let flash = device(&self.setup.flash, bytes, self.setup.seed)?;
+            let flash = self.setup.flash()?;
             self.world.attach_journaled(flash, &self.setup.plan()?, VOLUME, &[None]);
         }
         let asks = self.desktop.day(number);

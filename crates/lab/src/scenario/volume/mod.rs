@@ -32,9 +32,10 @@ use larder_core::exec::{DevId, Nanos};
 pub use self::outcome::{Outcome, Totals};
 pub use self::passes::{Pass, Passes};
 pub use self::point::{look, point};
-pub use self::run::{VOLUME, device, plan, run, run_all, world};
+pub use self::run::{VOLUME, plan, run, run_all, world};
 pub use self::settings::Settings;
 pub(crate) use self::trace::OUTSTANDING;
+use crate::device::Device;
 use crate::load::clients::Plan;
 use crate::load::{DATA_BYTES, HOUR, PAGE_BYTES, Pattern};
 
@@ -112,10 +113,10 @@ pub struct Setup {
     pub page_bytes: u64,
     /// Bytes of flash for cached data.
     pub flash_bytes: u64,
-    /// The origin's device profile.
-    pub origin: &'static str,
-    /// The flash device's profile; of the only device where all is flash.
-    pub flash: &'static str,
+    /// The origin.
+    pub origin: Device,
+    /// The flash device; the only device where all is flash.
+    pub flash: Device,
     /// A minute of the paper, by which is counted.
     pub sample: Nanos,
     /// How long it lasts, a multiple of a sample.
@@ -149,8 +150,8 @@ impl Setup {
             active_bytes: DATA_BYTES,
             page_bytes: PAGE_BYTES,
             flash_bytes,
-            origin: SAN_PROFILE,
-            flash: FLASH_PROFILE,
+            origin: Device::named(SAN_PROFILE)?,
+            flash: Device::named(FLASH_PROFILE)?,
             sample: SAMPLE,
             span: hours * HOUR,
             last: HOUR,

@@ -63,7 +63,7 @@ pub struct Pass {
 /// Runs them over the devices of a setup, whose load and spans do not count.
 ///
 /// # Errors
-/// If there is no such device profile, or a read is never answered.
+/// If the choices contradict each other, or a read is never answered.
 pub(super) fn run(setup: &Setup, passes: &Passes) -> Result<Vec<Pass>> {
     let mut world = world(setup)?;
     let pages = pages(setup.data_bytes / PAGE_BYTES, passes.reads(), setup.seed);

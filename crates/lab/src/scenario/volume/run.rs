@@ -3,14 +3,14 @@
 
 use std::ops::Range;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use larder_core::config::{CacheSpec, Choices};
 use larder_core::exec::{MILLISECOND, SECOND};
 use larder_core::format::{Frame, Keeps, UnitsPlan};
 use larder_core::journal::layout::log_bytes;
 use larder_core::shape::Shape;
 use larder_core::volumes::{Share, Volumes};
-use larder_model::{ByOffset, Model, profile};
+use larder_model::{ByOffset, Model};
 use larder_sim::device::SimDevice;
 use larder_sim::world::World;
 
@@ -23,19 +23,10 @@ use crate::load::clients::{Clients, What};
 /// The id of a volume whose metadata is kept.
 pub const VOLUME: u64 = 1;
 
-/// A modelled device without bytes.
-///
-/// # Errors
-/// If there is no such profile.
-pub fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
-    let model = profile(name, bytes, seed).map_err(|e| anyhow!("{e}"))?;
-    Ok(SimDevice::new(model, None, seed, MILLISECOND))
-}
-
 /// The world of a setup, cold.
 ///
 /// # Errors
-/// If there is no such device profile.
+/// If the choices contradict each other.
 pub fn world(setup: &Setup) -> Result<World> {
     shared_world(&[(setup, Share::default())])
 }
@@ -43,7 +34,7 @@ pub fn world(setup: &Setup) -> Result<World> {
 /// The world of volumes that share a cache, cold: an origin for each, and what the first setup has of flash and choices.
 ///
 /// # Errors
-/// If there is no such device profile.
+/// If the choices contradict each other.
 pub(super) fn shared_world(parts: &[(&Setup, Share)]) -> Result<World> {
     let (setup, _) = *parts.first().context("no volume")?;
     let sizes: Vec<u64> = parts.iter().map(|(setup, _)| setup.data_bytes).collect();
@@ -51,17 +42,17 @@ pub(super) fn shared_world(parts: &[(&Setup, Share)]) -> Result<World> {
     let stripe_bytes = Shape::new(0, setup.choices.unit_bytes, 1).wide().stripe_bytes();
     let volumes = Volumes::placed(&sizes, stripe_bytes).sharing(&shares);
     let origin = |((of, _), range): (&(&Setup, Share), Range<u64>)| {
-        let name = if of.system == System::AllFlash { of.flash } else { of.origin };
-        Ok((range.start, profile(name, of.data_bytes, of.seed)?))
+        let device = if of.system == System::AllFlash { &of.flash } else { &of.origin };
+        (range.start, device.model(of.data_bytes, of.seed))
     };
-    let origins = parts.iter().zip(volumes.ranges()).map(origin).collect::<Result<_>>()?;
+    let origins = parts.iter().zip(volumes.ranges()).map(origin).collect();
     world_over(Box::new(ByOffset::new(origins)), setup, &volumes)
 }
 
 /// The world of a setup over this model of the origins of its volumes, cold.
 ///
 /// # Errors
-/// If there is no such profile of flash.
+/// If the choices contradict each other.
 pub(super) fn world_over(
     origins: Box<dyn Model>,
     setup: &Setup,
@@ -72,7 +63,7 @@ pub(super) fn world_over(
     let spec = CacheSpec::try_from(&setup.choices)?;
     let mut world = World::shared(origins, (shape, volumes), &spec, &setup.limits);
     if let System::Preset(_) = setup.system {
-        let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
+        let flash = setup.flash.without_bytes(setup.flash_bytes, setup.seed);
         let plan = plan(&setup.choices, volumes.bytes(), setup.flash_bytes, 1);
         world.attach_journaled(flash, &plan, VOLUME, &[None]);
     }
@@ -92,7 +83,7 @@ pub fn plan(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) 
 /// Runs one.
 ///
 /// # Errors
-/// If there is no such device profile.
+/// If the choices contradict each other.
 pub fn run(setup: &Setup) -> Result<Outcome> {
     let mut world = world(setup)?;
     let bytes = (setup.data_bytes, setup.active_bytes);

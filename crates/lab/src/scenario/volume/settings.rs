@@ -12,7 +12,7 @@
 //! page_kib = 4          # of a client's request: 4 to 64
 //! flash_gib = 200
 //! hours = 8             # the paper's hours, the last of which counts
-//! origin = "san-1g"
+//! origin = "san-1g"     # or a table, see `../../device.rs`; and flash
 //! flash = "ssd-s3500"
 //! unit_kib = 1024       # from here to update_seconds: without, what the system chooses
 //! replacement = "lru"
@@ -49,9 +49,9 @@ use larder_core::config::{
 };
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::policy::admission::Schedule;
-use larder_model::profiles;
 use larder_policy::balance::BalanceSettings;
 use serde::Deserialize;
+use toml::Value;
 
 use super::super::setting::{bad, in_range};
 use super::super::writes::WriteSettings;
@@ -59,6 +59,7 @@ use super::hosts::HostSettings;
 use super::shared::{Sharing, VolumeSettings};
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
+use crate::device::Device;
 use crate::load::clients::Plan;
 use crate::load::{PAGE_BYTES, Pattern};
 
@@ -89,8 +90,8 @@ pub struct Settings {
     page_kib: Option<u64>,
     flash_gib: Option<u64>,
     hours: Option<u64>,
-    origin: String,
-    flash: String,
+    origin: Option<Device>,
+    flash: Option<Device>,
     unit_kib: Option<u64>,
     replacement: Option<String>,
     writes: Option<String>,
@@ -132,8 +133,8 @@ impl Default for Settings {
             page_kib: None,
             flash_gib: None,
             hours: None,
-            origin: SAN_PROFILE.to_owned(),
-            flash: FLASH_PROFILE.to_owned(),
+            origin: None,
+            flash: None,
             unit_kib: None,
             replacement: None,
             writes: None,
@@ -181,16 +182,21 @@ pub(super) enum Load<'a> {
 
 impl Settings {
     /// The settings of one of several volumes, as if it were alone. Each has a load of its own.
-    pub(super) fn of_volume(&self, number: usize, volume: &VolumeSettings) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// What its origin is, if that is no device.
+    pub(super) fn of_volume(&self, number: usize, volume: &VolumeSettings) -> Result<Self, String> {
+        let origin = volume.origin.clone().map(Value::try_into).transpose();
+        let origin = origin.map_err(|error: toml::de::Error| error.message().to_owned())?;
+        Ok(Self {
             seed: self.seed.wrapping_add((number as u64) << 32),
             load: volume.load.clone().unwrap_or_else(|| self.load.clone()),
             data_gib: volume.data_gib.or(self.data_gib),
             active_gib: volume.active_gib.or(self.active_gib),
             page_kib: volume.page_kib.or(self.page_kib),
-            origin: volume.origin.clone().unwrap_or_else(|| self.origin.clone()),
+            origin: origin.or_else(|| self.origin.clone()),
             ..self.clone()
-        }
+        })
     }
 
     /// The run that they describe.
@@ -236,8 +242,8 @@ impl Settings {
             active_bytes: (active_gib * mib_per_gib) << 20,
             page_bytes: page_kib << 10,
             flash_bytes: (flash_gib * mib_per_gib) << 20,
-            origin: profile("origin", &self.origin)?,
-            flash: profile("flash", &self.flash)?,
+            origin: device(self.origin.as_ref(), SAN_PROFILE)?,
+            flash: device(self.flash.as_ref(), FLASH_PROFILE)?,
             sample: hour / SAMPLES_PER_HOUR,
             span: hours * hour,
             last: hour,
@@ -361,12 +367,8 @@ fn unit(kib: u64, choices: &Choices) -> Result<u64, String> {
     bad("unit_kib", kib, format!("a power of two from {least} to {most} with this system"))
 }
 
-fn profile(key: &str, name: &str) -> Result<&'static str, String> {
-    if let Some(found) = profiles().iter().find(|profile| profile.name == name) {
-        return Ok(found.name);
-    }
-    let names: Vec<&str> = profiles().iter().map(|profile| profile.name).collect();
-    bad(key, name, names.join(", "))
+fn device(given: Option<&Device>, default: &str) -> Result<Device, String> {
+    given.cloned().map_or_else(|| Device::named(default).map_err(|e| e.to_string()), Ok)
 }
 
 impl PlanSettings {

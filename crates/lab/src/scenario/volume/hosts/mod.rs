@@ -22,9 +22,9 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use larder_core::volumes::Volumes;
-use larder_model::{Joint, profile};
+use larder_model::Joint;
 use serde_json::Value as Json;
 
 pub use self::keys::HostSettings;
@@ -88,8 +88,7 @@ impl Hosts {
     /// The hosts, whose clients rest.
     fn cold(&self) -> Result<Vec<Host>> {
         let bytes = self.setup.data_bytes * u64::from(self.count);
-        let array =
-            profile(self.setup.origin, bytes, self.setup.seed).map_err(|e| anyhow!("{e}"))?;
+        let array = self.setup.origin.model(bytes, self.setup.seed);
         let parts = Joint::parts(array, self.count, self.setup.data_bytes);
         (0..).zip(parts).map(|(number, part)| self.host(number, part)).collect()
     }
@@ -113,7 +112,7 @@ impl Hosts {
 /// Runs a point.
 ///
 /// # Errors
-/// If there is no such device profile.
+/// If the choices contradict each other.
 pub(super) fn point(of: &Hosts) -> Result<Json> {
     let mut hosts = of.cold()?;
     let sample = of.setup.sample;

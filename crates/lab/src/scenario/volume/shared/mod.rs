@@ -31,7 +31,7 @@ use crate::load::clients::{Clients, Place, run_together};
 /// Runs a point.
 ///
 /// # Errors
-/// If there is no such device profile.
+/// If the choices contradict each other.
 pub(super) fn point(arrangement: &Arrangement) -> Result<Json> {
     let numbers: Vec<usize> = (0..arrangement.parts.len()).collect();
     let worlds = numbers.chunks(if arrangement.apart { 1 } else { numbers.len() });

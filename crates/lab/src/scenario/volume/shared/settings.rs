@@ -54,8 +54,8 @@ impl Arrangement {
         let sharing = settings.sharing.unwrap_or_default();
         let volume = |(number, volume): (usize, &VolumeSettings)| {
             let named = |what| format!("volume {}: {what}", number + 1);
-            let (load, share) = (settings.of_volume(number, volume), volume.share(&sharing));
-            one(&load, share).map_err(named)
+            let load = settings.of_volume(number, volume).map_err(named)?;
+            one(&load, volume.share(&sharing)).map_err(named)
         };
         let mut parts: Vec<Volume> =
             volumes.iter().enumerate().map(volume).collect::<Result<_, _>>()?;

@@ -95,7 +95,10 @@ fn bad_volumes_are_refused_in_one_line() {
             "sum of least = '1.5' cannot be; accepted: at most 1",
         ),
         ("volumes = [{ system = 'sce' }]", "unknown field `system`"),
-        ("volumes = [{ origin = 'tape' }]", "volume 1: origin = 'tape' cannot be; accepted: hdd"),
+        (
+            "volumes = [{ origin = 'tape' }]",
+            "volume 1: unknown device profile \"tape\"; accepted: hdd",
+        ),
         (
             "volumes = [{}, { load = 'passes' }]",
             "volume 2: load = 'passes' cannot be; accepted: oltp",
