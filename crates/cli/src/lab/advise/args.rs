@@ -32,10 +32,10 @@ pub struct AdviseArgs {
     /// Of a served volume: the requests before the last alarm
     #[arg(long, conflicts_with = "trace", requires = "origin_profile")]
     pub alarm: bool,
-    /// Model of the slow device: a name, as san-1g or hdd-7200 (docs/simulation.md lists all), or a device file, as ./mine.toml
+    /// Model of the slow device, as san-1g or hdd-7200 (docs/simulation.md lists all), or a device file
     #[arg(long, value_name = "PROFILE", requires = "flash_profile")]
     pub origin_profile: Option<String>,
-    /// Model of the flash device: a name, as ssd-s3500, or a device file; names that end in -ftl include write amplification
+    /// Model of the flash device, as ssd-s3500, or a device file; models that end in -ftl include write amplification
     #[arg(long, value_name = "PROFILE", requires = "origin_profile")]
     pub flash_profile: Option<String>,
     /// Rated endurance: bytes written, as 600TB, or drive writes a day for five years [default: 1DWPD]

@@ -87,10 +87,10 @@ pub struct ReplayArgs {
     /// Replay the trace over modelled devices behind this preset, or no-cache, or all-flash
     #[arg(long, value_name = "NAME", requires = "trace")]
     pub preset: Option<String>,
-    /// The slow device's model: a name, or a device file, as ./mine.toml [default: san-1g]
+    /// The slow device's model, or a device file [default: san-1g]
     #[arg(long, value_name = "PROFILE", requires = "preset")]
     pub origin_profile: Option<String>,
-    /// The flash device's model: a name, or a device file [default: ssd-s3500]
+    /// The flash device's model, or a device file [default: ssd-s3500]
     #[arg(long, value_name = "PROFILE", requires = "preset")]
     pub flash_profile: Option<String>,
     /// Flash for cached data: bytes, as 64GiB, or a share of the trace's footprint [default: 10%]
