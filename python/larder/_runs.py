@@ -302,8 +302,9 @@ def advise(
 ) -> Advice:
     """Advises whether a flash cache pays off for a trace, how large and with which preset (``larder advise``).
 
-    ``origin`` and ``flash`` are device profiles, as san-1g, or paths of device files. ``endurance`` is the rating of the flash, as "600TB"
-    or "0.3DWPD". ``requests`` limits the requests of each point. Equal arguments give equal advice on any machine.
+    ``origin`` and ``flash`` are device profiles, as san-1g, or paths of device files. ``endurance`` is the rating of the
+    flash, as "600TB" or "0.3DWPD". ``requests`` limits the requests of each point. Equal arguments give equal advice on any
+    machine.
     """
     trace = as_trace(trace)
     with watching(progress, f"advise {trace.name}") as watch:

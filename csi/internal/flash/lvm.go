@@ -49,7 +49,7 @@ type Volume struct {
 type Group struct {
 	Name string
 	Exec utilexec.Interface
-	// Root is / except in tests.
+	// Root is empty except in tests, which have a /sys and a /dev of their own there.
 	Root string
 }
 
