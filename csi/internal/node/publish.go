@@ -11,7 +11,6 @@ import (
 	"context"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -88,27 +87,10 @@ func (n *Node) publish(id, staging, target string, mode settings.Mode) error {
 	if err != nil {
 		return err
 	}
-	if mounted && mode.ReadOnly && !isReadOnly(target) {
-		// A bind mount becomes read-only in a second step, before which an earlier request was interrupted.
-		if err := n.Mounter.Unmount(target); err != nil {
-			return err
-		}
-		mounted = false
-	}
 	if mounted {
 		return nil
 	}
-	options := []string{"bind"}
-	if mode.ReadOnly {
-		options = append(options, "ro")
-	}
-	return n.Mounter.Mount(source, target, "", options)
-}
-
-// isReadOnly reports whether the mount at the path, or its file system, permits no writes.
-func isReadOnly(path string) bool {
-	var stat unix.Statfs_t
-	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
+	return n.Bind(source, target, mode.ReadOnly)
 }
 
 // agrees refuses a target whose mode contradicts an earlier request.

@@ -156,6 +156,7 @@ func NewMachine(t testing.TB, name string, records store.Client, leases store.Le
 		Name: name, Data: filepath.Join(dir, "d"), Kubelet: root, Store: records, Leases: leases, Flash: machine.Flash,
 		Devices: machine.Devices,
 		Mounter: mount.NewSafeFormatAndMount(machine.Mounts, &testingexec.FakeExec{DisableScripts: true}),
+		Bind:    machine.bind,
 		Resizer: resizer{},
 		Server:  machine.Servers.at,
 		Bound:   10 * time.Second, FlushBound: time.Second,
