@@ -23,6 +23,7 @@ import (
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 
+	"larder.dev/csi/internal/bind"
 	"larder.dev/csi/internal/control"
 	"larder.dev/csi/internal/controller"
 	"larder.dev/csi/internal/device"
@@ -157,6 +158,7 @@ func nodePlugin(ctx context.Context, flags *flag.FlagSet, args []string) error {
 		Name: *name, Data: common.data, Kubelet: root, Store: records, Leases: leases, Flash: vg,
 		Devices: &device.Manager{Exec: programs, Root: "/"},
 		Mounter: mount.NewSafeFormatAndMount(mount.New(""), programs),
+		Bind:    bind.Mount,
 		Resizer: mount.NewResizeFs(programs),
 		Server:  func(socket string) node.Server { return control.Client{Socket: socket} },
 		Bound:   *bound, FlushBound: *flushBound,

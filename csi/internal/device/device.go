@@ -7,7 +7,7 @@
 // and a device of NBD returns errors.
 //
 // Invariants: a device is recorded before it is connected, with the boot in which it was, so that a repeated request finds it
-// and a device of another boot is not taken for it. One connection is made at a time.
+// and a device of another boot is not taken for it. One connection is made or cut at a time.
 //
 // Why nbd-client and not netlink calls: it negotiates with the server and leaves the connection to the kernel.
 package device
@@ -46,6 +46,8 @@ type Place struct {
 	Number int `json:"number"`
 	// Boot is the boot in which a device of NBD was connected.
 	Boot string `json:"boot,omitempty"`
+	// Server identifies the server to which it was connected: the time at which its socket was made.
+	Server int64 `json:"server,omitempty"`
 }
 
 // Path is that of the block device.
@@ -62,6 +64,8 @@ type Manager struct {
 	// Root is / except in tests.
 	Root  string
 	mutex sync.Mutex
+	// ended are the devices whose connection was cut.
+	ended map[Place]bool
 }
 
 func (m *Manager) at(path string) string { return filepath.Join(m.Root, path) }
@@ -142,10 +146,12 @@ func (m *Manager) Attach(ctx context.Context, place Place, taken []Place, name, 
 			return place, err
 		}
 		// Under its number, which no other volume takes while it is recorded.
+		m.mutex.Lock()
+		defer m.mutex.Unlock()
 		if err := m.disconnect(ctx, place); err != nil {
 			return place, err
 		}
-		return place, m.connect(ctx, place, name, socket)
+		return m.connect(ctx, place, name, socket, record)
 	}
 	// A number that is recorded may be disconnected by a repeated request of its volume.
 	recorded := map[int]bool{}
@@ -163,21 +169,61 @@ func (m *Manager) Attach(ctx context.Context, place Place, taken []Place, name, 
 		case m.connected(number):
 			continue
 		}
-		place := Place{Kind: NBD, Number: number, Boot: boot}
-		if err := record(place); err != nil {
-			return place, err
-		}
-		return place, m.connect(ctx, place, name, socket)
+		return m.connect(ctx, Place{Kind: NBD, Number: number, Boot: boot}, name, socket, record)
 	}
 	return place, fmt.Errorf("nbd: %d devices are in use on this node", most)
 }
 
-// connect connects a device of NBD to a server.
-func (m *Manager) connect(ctx context.Context, place Place, name, socket string) error {
-	if err := m.run(ctx, "nbd-client", "-unix", socket, "-name", name, place.Path()); err != nil {
-		return err
+// connect connects a device of NBD to a server, after it was recorded.
+func (m *Manager) connect(ctx context.Context, place Place, name, socket string, record func(Place) error) (Place, error) {
+	var err error
+	if place.Server, err = m.server(socket); err != nil {
+		return place, err
 	}
-	return m.wait(ctx, place.Path())
+	if err := record(place); err != nil {
+		return place, err
+	}
+	if err := m.run(ctx, "nbd-client", "-unix", socket, "-name", name, place.Path()); err != nil {
+		return place, err
+	}
+	return place, m.wait(ctx, place.Path())
+}
+
+// server identifies the server that listens at a socket, 0 if there is none.
+func (m *Manager) server(socket string) (int64, error) {
+	info, err := os.Stat(m.at(socket))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.ModTime().UnixNano(), nil
+}
+
+// Cut ends the connection of a device of NBD to a server that has ended, and reports whether it did. The kernel would keep the
+// requests that this server had not answered for ever, and with them their programs and an unmount; they get I/O errors instead.
+// Load reads the place as it is recorded.
+func (m *Manager) Cut(ctx context.Context, load func() (Place, error), socket string) (bool, error) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	place, err := load()
+	if err != nil || place.Kind != NBD {
+		return false, err
+	}
+	server, err := m.server(socket)
+	if err != nil || server == 0 || server == place.Server || m.ended[place] {
+		return false, err
+	}
+	if here, err := m.isHere(place); err != nil || !here {
+		return false, err
+	}
+	// A device that is in use stays until it is closed, so that this would be repeated.
+	if m.ended == nil {
+		m.ended = map[Place]bool{}
+	}
+	m.ended[place] = true
+	return true, m.run(ctx, "nbd-client", "-d", place.Path())
 }
 
 // disconnect ends the connection, and waits until the kernel has released the device.

@@ -116,7 +116,7 @@ func TestAnNBDDeviceWhoseServerEndedIsConnectedAgain(t *testing.T) {
 	if err := os.Truncate(filepath.Join(manager.Root, "dev/nbd0"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if place, err = manager.Attach(ctx, place, nil, "db", "/s", nil); err != nil || place.Number != 0 {
+	if place, err = manager.Attach(ctx, place, nil, "db", "/s", func(Place) error { return nil }); err != nil || place.Number != 0 {
 		t.Fatalf("%+v, %v", place, err)
 	}
 	log, _ := os.ReadFile(filepath.Join(manager.Root, "log"))
@@ -181,6 +181,35 @@ func TestARepeatedDetachDisconnectsNoOtherVolume(t *testing.T) {
 	if err := manager.Detach(ctx, first); err != nil || !manager.connected(second.Number) {
 		t.Fatalf("%v: the device of the second volume was disconnected", err)
 	}
+}
+
+func TestAConnectionIsCutOnceWhenItsServerWasReplaced(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/size", "/s")
+	ctx, socket := context.Background(), filepath.Join(manager.Root, "s")
+	var recorded Place
+	record := func(place Place) error { recorded = place; return nil }
+	if _, err := manager.Attach(ctx, Place{Kind: NBD, Number: -1}, nil, "db", "/s", record); err != nil || recorded.Server == 0 {
+		t.Fatalf("%+v, %v", recorded, err)
+	}
+	cut := func(want bool) {
+		t.Helper()
+		if got, err := manager.Cut(ctx, func() (Place, error) { return recorded, nil }, "/s"); got != want || err != nil {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	cut(false)
+	later := time.Unix(0, recorded.Server).Add(time.Second)
+	if err := os.Chtimes(socket, later, later); err != nil {
+		t.Fatal(err)
+	}
+	cut(true)
+	// As while it is in use.
+	if err := os.WriteFile(filepath.Join(manager.Root, "/sys/block/nbd0/pid"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cut(false)
+	recorded.Server, recorded.Boot = 1, "an earlier one"
+	cut(false)
 }
 
 func TestADeviceOfAnEarlierBootIsNotInUse(t *testing.T) {

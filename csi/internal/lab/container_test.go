@@ -58,7 +58,10 @@ func (c *container) state() error { return c.err }
 // root makes the root of a container at $r: the programs of the image, and the volume's directory. An unmount on the node reaches
 // the container while it starts, as with container runtimes. Otherwise the container keeps a copy of the volume's mount, which is
 // unmounted when the container ends, and that unmount waits for the server in the same container.
+//
+// As the first process of its PID namespace, the shell would ignore a signal that ends a container which starts.
 const root = `
+trap 'exit 143' TERM
 mount --make-rslave /
 r=/run/container
 mkdir -p $r

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// What the node does without a request: leases, reports, removal of stale flash.
+// What the node does without a request: leases, reports, removal of stale flash, the end of dead connections.
 //
 // Invariant: flash is removed only if the record states that another node has served since, or that the volume is deleted.
 // Flash without a record is kept.
@@ -10,11 +10,13 @@ package node
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"larder.dev/csi/internal/device"
 	"larder.dev/csi/internal/fence"
 	"larder.dev/csi/internal/store"
 )
@@ -35,6 +37,9 @@ func (n *Node) Keep(ctx context.Context) {
 		case <-renew.C:
 			if err := n.Renew(ctx); err != nil {
 				klog.Errorf("leases: %v", err)
+			}
+			if err := n.Cut(ctx); err != nil {
+				klog.Errorf("connections: %v", err)
 			}
 		case <-report.C:
 			n.tidy(ctx)
@@ -89,6 +94,35 @@ func (n *Node) renew(ctx context.Context, id string, generation int64) error {
 		klog.Errorf("ALARM: volume %s: %s", id, why)
 	}
 	return nil
+}
+
+// Cut ends the connections of devices whose server has ended. It does not wait for the operation of a volume that is in progress: this
+// one may wait for the server.
+func (n *Node) Cut(ctx context.Context) error {
+	held, err := n.held()
+	if err != nil {
+		return err
+	}
+	var failed error
+	for id, kept := range held {
+		load := func() (device.Place, error) {
+			kept, err := n.load(id)
+			if err != nil || kept == nil {
+				return device.Place{}, err
+			}
+			return kept.Place, nil
+		}
+		bounded, cancel := context.WithTimeout(ctx, fence.RenewEvery)
+		cut, err := n.Devices.Cut(bounded, load, filepath.Join(n.dir(id), nbdFile(kept.Generation)))
+		cancel()
+		if cut {
+			klog.Errorf("ALARM: volume %s: its server has ended, and its NBD device with it: requests get I/O errors", id)
+		}
+		if err != nil {
+			failed = fmt.Errorf("volume %s: %w", id, err)
+		}
+	}
+	return failed
 }
 
 // Report stores the free flash of this node, which the controller publishes as capacity.

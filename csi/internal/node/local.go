@@ -182,6 +182,7 @@ func (n *Node) configuration(volume *store.Volume, place device.Place) []byte {
 	line("origin", filepath.Join(HelperDir, OriginFile))
 	line("flash", n.Flash.Path(volume.Name))
 	line("name", volume.Name)
+	fmt.Fprintf(&text, "generation = %d\n", volume.Status.Generation)
 	line("listen", place.Listen(filepath.Join(HelperDir, nbdFile(volume.Status.Generation))))
 	line("control", filepath.Join(HelperDir, ControlFile(volume.Status.Generation)))
 	line("state", filepath.Join(HelperDir, stateDir))

@@ -53,6 +53,8 @@ type Devices interface {
 	Choose(taken []device.Place) (device.Place, error)
 	Attach(ctx context.Context, place device.Place, taken []device.Place, name, socket string, record func(device.Place) error) (device.Place, error)
 	Detach(ctx context.Context, place device.Place) error
+	// Cut ends the connection of a device to a server that has ended, and reports whether it did.
+	Cut(ctx context.Context, load func() (device.Place, error), socket string) (bool, error)
 	Bytes(path string) (int64, error)
 	// Examine is called before a device is formatted or mounted.
 	Examine(path string, readOnly bool) error
@@ -86,6 +88,8 @@ type Node struct {
 	Flash   Flash
 	Devices Devices
 	Mounter *mount.SafeFormatAndMount
+	// Bind makes a staged volume appear at the path of a pod.
+	Bind    func(source, target string, readOnly bool) error
 	Resizer Resizer
 	// Server reaches the server at a control socket.
 	Server func(socket string) Server

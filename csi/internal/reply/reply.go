@@ -8,6 +8,7 @@ package reply
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,7 +36,8 @@ func Classify(id string, err error) error {
 	switch {
 	case errors.As(err, &refusal):
 		code = codes.FailedPrecondition
-	case errors.Is(err, context.DeadlineExceeded):
+	// The error of client-go's limiter of requests wraps none.
+	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "would exceed context deadline"):
 		code = codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled

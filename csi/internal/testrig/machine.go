@@ -197,6 +197,11 @@ func (d *Devices) Detach(_ context.Context, place device.Place) error {
 	return nil
 }
 
+// Cut cuts nothing: these devices have no connections.
+func (d *Devices) Cut(context.Context, func() (device.Place, error), string) (bool, error) {
+	return false, nil
+}
+
 // Bytes is the size of a device.
 func (d *Devices) Bytes(string) (int64, error) { return d.Size, nil }
 
@@ -290,3 +295,12 @@ type resizer struct{}
 
 func (resizer) NeedResize(string, string) (bool, error) { return true, nil }
 func (resizer) Resize(string, string) (bool, error)     { return true, nil }
+
+// bind records a bind mount.
+func (m *Machine) bind(source, target string, readOnly bool) error {
+	options := []string{"bind"}
+	if readOnly {
+		options = append(options, "ro")
+	}
+	return m.Mounts.Mount(source, target, "", options)
+}

@@ -7,6 +7,8 @@ package tests
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"larder.dev/csi/internal/fence"
+	"larder.dev/csi/internal/node"
 	"larder.dev/csi/internal/testrig"
 )
 
@@ -90,6 +93,19 @@ func record(t *testing.T, cluster *testrig.Cluster, id string) fence.Record {
 	volume, err := cluster.Store.Volume(background, id)
 	must(t, err)
 	return volume.Status
+}
+
+// A server recognises by it what servers of earlier grants left.
+func TestTheServerKnowsItsGrant(t *testing.T) {
+	_, a, id := staged(t, "node-a")
+	for grant := 1; grant <= 2; grant++ {
+		text, err := os.ReadFile(filepath.Join(a.Data, node.VolumesDir, id, node.ConfigFile))
+		if line := fmt.Sprintf("\ngeneration = %d\n", grant); err != nil || !strings.Contains(string(text), line) {
+			t.Fatalf("%v; expected%sin\n%s", err, line, text)
+		}
+		must(t, unstage(a, id))
+		must(t, stage(a, id))
+	}
 }
 
 func TestAVolumeReturnsWarmToItsNodeAndColdToAnother(t *testing.T) {
