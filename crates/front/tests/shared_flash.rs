@@ -71,6 +71,7 @@ impl Pair {
         let state = StateFile::new(&dir.join("state"), "fast", "/a").over(NAMES.map(place).into());
         let of = |name: &str| VolumeConfig {
             name: name.to_owned(),
+            generation: 0,
             origin: open(dir, name, BYTES),
             share: Share::default(),
             ranges: VolumeRanges::default(),

@@ -47,6 +47,8 @@ pub struct CacheConfig {
 pub struct VolumeConfig {
     /// Its export name; may be empty.
     pub name: String,
+    /// The grant under which a cluster's manager lets this machine serve it; 0: there is no manager.
+    pub generation: u64,
     /// The slow device.
     pub origin: Device,
     /// How many of the slots it may have.
@@ -62,6 +64,7 @@ impl CacheConfig {
         let (name, share) = (String::new(), Share::default());
         let volumes = vec![VolumeConfig {
             name: name.clone(),
+            generation: 0,
             origin,
             share,
             ranges: VolumeRanges::default(),

@@ -21,6 +21,7 @@ use super::seat::Seats;
 /// The state of one volume, see the module.
 pub(crate) struct Part {
     pub name: String,
+    pub generation: u64,
     pub origin: Device,
     /// Its place in the space of all volumes.
     pub range: Range<u64>,
@@ -49,6 +50,7 @@ impl Part {
         let origin = config.origin.clone();
         Self {
             name: config.name.clone(),
+            generation: config.generation,
             doubt: Doubt::of(&origin),
             map: Map::new(spec.with_holes(origin.clone())),
             origin,

@@ -66,6 +66,12 @@ impl Volume {
         &self.part().name
     }
 
+    /// The grant under which a cluster's manager lets this machine serve it; 0: there is no manager.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.part().generation
+    }
+
     /// Its origin.
     #[must_use]
     pub fn origin(&self) -> &Device {

@@ -210,6 +210,7 @@ fn the_queues_of_volumes_that_share_a_cache_have_their_own_data() {
     let (name, share) = ("b".to_owned(), Default::default());
     config.volumes.push(VolumeConfig {
         name,
+        generation: 0,
         origin: Device::mem(BYTES),
         share,
         ranges: VolumeRanges::default(),

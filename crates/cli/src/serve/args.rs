@@ -16,6 +16,7 @@ use larder_volume::{VolumeError, VolumeRanges};
 use super::limits::{LimitArgs, client_memory};
 use crate::choices::ChoiceArgs;
 use crate::ranges::range;
+use crate::setting::BadSetting;
 use crate::units::{address, mode, size, span};
 
 /// DEV is a file or block device, an NBD URI, `mem:SIZE`, `null:SIZE`, or
@@ -77,6 +78,19 @@ pub struct ServeArgs {
     /// The state file of a volume without a name is named after the origin.
     #[arg(long, default_value = "")]
     pub name: String,
+    /// Count of the grants by which a cluster's manager lets machines serve the volume, the current one included [default: 0, no manager]
+    ///
+    /// It needs --name, which the manager gives to one volume alone. It concerns ublk devices: one that a server of an earlier
+    /// grant left is removed, and its users get I/O errors, because their requests may be older than data that another machine
+    /// wrote since. Flash is used as without it: give the server flash of the last grant, or format it.
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        value_name = "N",
+        hide_short_help = true
+    )]
+    pub generation: u64,
     /// Directory of state files, which decide whether a cache starts warm
     ///
     /// The same directory in every run, also in runs without a flash device or a journal. [default: $STATE_DIRECTORY
@@ -140,6 +154,14 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// A grant is that of a name.
+    pub fn check_generation(&self) -> Result<(), BadSetting> {
+        match self.generation > 0 && self.name.is_empty() {
+            true => Err(BadSetting::new("generation", "needs --name, which no other volume has")),
+            false => Ok(()),
+        }
+    }
+
     /// The ranges that are pinned and excluded.
     pub fn ranges(&self) -> VolumeRanges {
         VolumeRanges { pinned: self.pin.clone(), excluded: self.exclude.clone() }

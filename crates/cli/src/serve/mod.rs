@@ -45,7 +45,7 @@ use self::doors::Doors;
 use self::helper::Helper;
 use self::open::{Checked, Made, Opened};
 use self::served::Served;
-use self::signals::Signals;
+use self::signals::{Signals, Starting};
 use crate::metrics;
 use crate::notify::{READY, notify};
 use crate::out::{self, tell};
@@ -55,6 +55,7 @@ const KEPT_BY_OTHERS: usize = 1 << 20;
 
 /// Serves until a signal stops it. `given` is the source of `args`.
 pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
+    let starting = Starting::begin()?;
     let print = args.print_config;
     let plans = config::plans(given, args)?;
     if print {
@@ -75,7 +76,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let started = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
     started.iter().try_for_each(|started| Doors::check(&started.served, &openers))?;
     let served = started.into_iter().map(Started::attach).collect::<Result<Vec<_>>>()?;
-    let signals = Signals::receive()?;
+    let signals = Signals::receive(starting)?;
     let doors = Doors::open(&served, metrics, restricted, &openers)?;
     larder_io::process::guard_write_path();
     doors.tell();
@@ -135,8 +136,9 @@ fn start(opened: Opened, budget: &Budget) -> Result<Started> {
         let most_each = plan.args.connections as usize;
         let clients = ClientLimits { most_each, ..plan.args.limits.clients(budget) };
         let volume = |(plan, origin): (&Plan, Device)| {
-            let (name, share) = (plan.args.name.clone(), plan.member.share()?);
-            Ok(VolumeConfig { name, origin, share, ranges: plan.args.ranges() })
+            let (name, generation) = (plan.args.name.clone(), plan.args.generation);
+            let (share, ranges) = (plan.member.share()?, plan.args.ranges());
+            Ok(VolumeConfig { name, generation, origin, share, ranges })
         };
         let volumes = plan.volumes().iter().zip(origins).map(volume).collect::<Result<Vec<_>>>()?;
         let recorder_bytes = plan.args.limits.recorder;

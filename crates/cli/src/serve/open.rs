@@ -63,6 +63,7 @@ impl Way {
     fn of(plan: &Plan) -> Result<Self> {
         let args = &plan.args;
         let of = || {
+            args.check_generation()?;
             let secure = args.tls.secure()?;
             let default = || default_control(&args.name);
             let control = args.control.clone().map_or_else(default, Ok)?;

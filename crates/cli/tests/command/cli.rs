@@ -126,6 +126,7 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--preset face-basic --durability journal", "accepted is log with --preset face-basic"),
         ("--preset face --replacement lru", "pages are evicted in the order of the log"),
         ("--preset face --flash mem:64MiB", "is gone with this process"),
+        ("--generation 7", "--generation: needs --name"),
         ("--format", "--flash"),
         ("--flash-size 1GiB", "--flash"),
         ("--listen fuse:", "accepted: nbd+unix:PATH"),

@@ -8,13 +8,13 @@
 //! | decision what becomes of a device of an earlier server | `plan.rs`, `settle.rs` |
 //! | size, blocks and attributes of the device | `wish.rs` |
 //! | queue of requests, of which each worker serves one | `queue.rs` |
+//! | word by which a server recognises a device of its volume | `word.rs` |
 //! | name of the volume, for udev | `record.rs` |
 //!
 //! Invariants:
 //! - A device survives its server only if each answered write survives the process (`Choices::answers_survive`), and if
 //!   both devices are local. Otherwise it fails its I/O when the server ends, so that a file system learns of the loss.
-//! - A server recovers a device only if it serves the same volume: the word that the driver keeps for servers is made
-//!   from the volume's name and origin.
+//! - A server recovers a device only if it serves the same volume under the same grant, see `word.rs`.
 //! - The requests of a dead server are issued again only after its operations on the devices have ended. The server
 //!   opens its devices before it recovers, and opening one excludes other servers (an exclusive lock of a file,
 //!   `O_EXCL` of a block device). The lock belongs to the open file, which each operation in the kernel holds until it
@@ -38,6 +38,7 @@ mod queue;
 pub mod record;
 mod settle;
 mod wish;
+mod word;
 
 pub use self::commands::Commands;
 pub use self::controller::Controller;

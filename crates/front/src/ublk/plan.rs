@@ -3,12 +3,14 @@
 //!
 //! Invariants: decides, and changes nothing. A device of another server is never touched. A device that waits for a
 //! server of this volume is recovered or the start is refused: its users would otherwise lose writes that they still hold.
+//! One of an earlier grant is removed: what its users still hold is older than data that another machine may have written.
 
 use larder_core::request::Errno;
 use larder_io::ublk::uapi::{attribute, feature, state};
 use larder_io::ublk::{DeviceInfo, Params};
 
 use super::wish::Wish;
+use super::word::Kin;
 
 /// What a user can do without ublk.
 const INSTEAD: &str =
@@ -74,16 +76,22 @@ pub enum Step {
 #[must_use]
 pub fn step(wish: &Wish, info: &DeviceInfo, params: &Params) -> Step {
     let id = info.id;
-    if info.server_word != wish.word {
+    let kin = wish.word.kin(info.server_word);
+    if kin == Kin::Other {
         return Step::Refuse(format!(
             "ublk:{id}: the device /dev/ublkb{id} belongs to another server (process {}) or volume; accepted: another number, or ublk for any; `ublk del -n {id}` removes a device",
             info.server_pid
         ));
     }
+    if kin == Kin::Later {
+        return Step::Refuse(format!(
+            "ublk:{id}: /dev/ublkb{id} is the device of this volume under a later grant; accepted: the --generation of the newest grant"
+        ));
+    }
     match info.state {
         state::LIVE => return Step::Wait,
         state::DEAD => return Step::Remove,
-        _ if info.flags & feature::RECOVERY == 0 => return Step::Remove,
+        _ if info.flags & feature::RECOVERY == 0 || kin == Kin::Earlier => return Step::Remove,
         _ => {}
     }
     if let Some(id) = wish.id.filter(|id| *id != info.id) {
@@ -125,11 +133,14 @@ mod tests {
     use larder_io::ublk::uapi::Basic;
 
     use super::*;
+    use crate::ublk::word::Word;
+
+    const WORD: Word = Word { bits: 7 << 16 | 2, granted: true };
 
     fn wish() -> Wish {
         let basic = Basic { sectors: 2048, logical_shift: 9, ..Basic::default() };
         let params = Params::new(basic, Default::default());
-        Wish { id: None, word: 7, survives: true, params, queues: 2 }
+        Wish { id: None, word: WORD, survives: true, params, queues: 2 }
     }
 
     fn left(state: u16) -> DeviceInfo {
@@ -183,9 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn a_device_of_an_earlier_grant_is_removed_whatever_it_is_once_its_server_has_ended() {
+        let earlier = |state| DeviceInfo { server_word: 7 << 16 | 1, ..left(state) };
+        let elsewhere = Wish { id: Some(5), ..wish() };
+        let larger = with(|b| b.sectors = 4096);
+        for wish in [wish(), elsewhere] {
+            assert_eq!(step(&wish, &earlier(state::QUIESCED), &larger), Step::Remove);
+            assert_eq!(step(&wish, &earlier(state::LIVE), &larger), Step::Wait);
+        }
+    }
+
+    #[test]
+    fn a_device_of_a_later_grant_is_refused_whatever_its_state() {
+        for state in [state::DEAD, state::LIVE, state::QUIESCED] {
+            let later = DeviceInfo { server_word: 7 << 16 | 3, ..left(state) };
+            assert!(refusal(&wish(), &later, &wish().params).contains("later grant"));
+        }
+    }
+
+    #[test]
     fn a_device_of_another_server_is_refused_whatever_its_state() {
         for state in [state::DEAD, state::LIVE, state::QUIESCED] {
-            let other = DeviceInfo { server_word: 8, ..left(state) };
+            let other = DeviceInfo { server_word: 8 << 16 | 2, ..left(state) };
             assert!(refusal(&wish(), &other, &wish().params).contains("process 99"));
         }
     }

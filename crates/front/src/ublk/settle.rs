@@ -12,6 +12,7 @@ use larder_io::ublk::DeviceInfo;
 use super::commands::Commands;
 use super::plan::{Step, step};
 use super::wish::Wish;
+use super::word::Kin;
 
 /// How long a start waits for the kernel to end an earlier server: its last requests may take 30 s, see the module.
 pub const BOUND: Duration = Duration::from_secs(45);
@@ -83,7 +84,7 @@ fn steps(commands: &mut dyn Commands, wish: &Wish) -> Result<Vec<(DeviceInfo, St
     let mut steps = Vec::new();
     for id in wished.chain(others).collect::<Vec<_>>() {
         let Ok(info) = commands.info(id) else { continue };
-        if info.server_word != wish.word && Some(id) != wish.id {
+        if wish.word.kin(info.server_word) == Kin::Other && Some(id) != wish.id {
             continue;
         }
         let params = commands.params(id).map_err(|e| failed("reading its parameters", id, e))?;
@@ -147,13 +148,15 @@ mod tests {
 
     use super::*;
     use crate::ublk::commands::fake::{Device, Fake};
+    use crate::ublk::word::Word;
 
     const SOON: Duration = Duration::from_millis(300);
 
     fn wish(id: Option<u32>) -> Wish {
         let basic = Basic { sectors: 2048, logical_shift: 9, ..Basic::default() };
         let params = Params::new(basic, Default::default());
-        Wish { id, word: 7, survives: true, params, queues: 2 }
+        let word = Word { bits: 7 << 16 | 2, granted: true };
+        Wish { id, word, survives: true, params, queues: 2 }
     }
 
     /// A driver with the device 3 of an earlier server of the volume.
@@ -170,7 +173,8 @@ mod tests {
         let settled = settle(&mut fake, &wish(Some(5)), SOON).unwrap();
         assert!(matches!(settled, Settled::Added(info) if info.id == 5));
         assert_eq!(fake.devices[&5].params, wish(None).params);
-        assert_eq!(settle(&mut fake, &Wish { word: 8, ..wish(None) }, SOON).unwrap().info().id, 0);
+        let other = Wish { word: Word { bits: 8 << 16, granted: true }, ..wish(None) };
+        assert_eq!(settle(&mut fake, &other, SOON).unwrap().info().id, 0);
     }
 
     #[test]
@@ -199,6 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn a_device_of_an_earlier_grant_is_removed_before_another_is_added() {
+        let mut fake = driver(state::QUIESCED, 2, 0);
+        fake.devices.get_mut(&3).unwrap().info.server_word -= 1;
+        let settled = settle(&mut fake, &wish(Some(5)), SOON).unwrap();
+        assert!(matches!(settled, Settled::Added(info) if info.id == 5));
+        assert_eq!(fake.log, ["stop 3", "delete 3", "add 5"]);
+    }
+
+    #[test]
     fn a_check_refuses_what_a_start_would_and_changes_nothing() {
         let mut fake = driver(state::QUIESCED, 0, 0);
         assert_eq!(check(&mut fake, &wish(None)), Ok(()));
@@ -212,7 +225,7 @@ mod tests {
     #[test]
     fn devices_of_others_are_left_alone() {
         let mut fake = driver(state::DEAD, 0, 0);
-        fake.devices.get_mut(&3).unwrap().info.server_word = 8;
+        fake.devices.get_mut(&3).unwrap().info.server_word = 8 << 16;
         assert!(settle(&mut fake, &wish(Some(3)), SOON).unwrap_err().contains("another server"));
         assert_eq!(settle(&mut fake, &wish(None), SOON).unwrap().info().id, 0);
         assert_eq!(fake.log, ["add 0"]);

@@ -10,6 +10,7 @@ use larder_io::ublk::uapi::{Basic, Discard, attribute, feature};
 use larder_io::ublk::{DeviceInfo, Params};
 use larder_volume::Volume;
 
+use super::word::Word;
 use crate::blocks::{block_sizes, empty_bytes};
 use crate::grant::Grant;
 
@@ -29,7 +30,7 @@ pub struct Wish {
     /// Its number; `None`: any.
     pub id: Option<u32>,
     /// The word by which a later server recognises it.
-    pub word: u64,
+    pub word: Word,
     /// It waits for another server when its own ended.
     pub survives: bool,
     /// Its parameters.
@@ -53,7 +54,7 @@ impl Wish {
             ));
         }
         let params = params(&geometry, &volume.cache().shape(), volume.has_volatile_cache(), grant);
-        let (word, survives) = (word(volume), volume.answers_survive());
+        let (word, survives) = (Word::of(volume), volume.answers_survive());
         Ok(Self { id, word, survives, params, queues: volume.cache().config().workers as u16 })
     }
 
@@ -66,7 +67,7 @@ impl Wish {
             most_io_bytes: MOST_IO_BYTES,
             id: self.id.unwrap_or(u32::MAX),
             flags: feature::ENCODED | feature::USER_COPY | recovery,
-            server_word: self.word,
+            server_word: self.word.bits,
             ..DeviceInfo::default()
         }
     }
@@ -101,27 +102,6 @@ fn params(geometry: &Geometry, shape: &Shape, has_cache: bool, grant: Grant) -> 
         ..Discard::default()
     };
     Params::new(basic, discard)
-}
-
-/// A word for the volume: FNV-1a over its name, and what identifies its origin as long as the machine runs. It is the same
-/// in all versions of Larder.
-fn word(volume: &Volume) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |bytes: &[u8]| {
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    add(b"larder\0");
-    add(volume.name().as_bytes());
-    match volume.origin().identity() {
-        Ok(Some(identity)) => {
-            add(&identity.dev.to_le_bytes());
-            add(&identity.inode.to_le_bytes());
-        }
-        _ => add(volume.origin().name().as_bytes()),
-    }
-    hash
 }
 
 #[cfg(test)]
@@ -182,11 +162,9 @@ mod tests {
         let info = wish.info();
         assert_eq!((info.id, info.queues, info.depth), (3, 2, DEPTH));
         assert_eq!(info.flags, feature::ENCODED | feature::USER_COPY | 3 << 3);
-        let other = Wish::of(&volume(&file, "b").unwrap(), None, Grant::Full).unwrap();
-        assert_ne!(other.word, wish.word);
         let memory = volume(&Device::mem(64 << 20), "a").unwrap();
         let memory = Wish::of(&memory, None, Grant::Full).unwrap();
-        assert!(!memory.survives && memory.word != wish.word);
+        assert!(!memory.survives);
         assert_eq!((memory.info().id, memory.info().flags & (3 << 3)), (u32::MAX, 0));
     }
 }

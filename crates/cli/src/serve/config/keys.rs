@@ -55,6 +55,7 @@ const OF_VOLUMES: &[&str] = &[
     "control",
     "control_group",
     "name",
+    "generation",
     "pin",
     "exclude",
 ];
