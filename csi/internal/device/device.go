@@ -186,6 +186,14 @@ func (m *Manager) connect(ctx context.Context, place Place, name, socket string,
 	if err := m.run(ctx, "nbd-client", "-unix", socket, "-name", name, place.Path()); err != nil {
 		return place, err
 	}
+	server, err := m.server(socket)
+	if err == nil && server != place.Server {
+		// Its record is that of the former server, so that it would be cut.
+		err = errors.Join(fmt.Errorf("%s: its server was replaced meanwhile", socket), m.disconnect(ctx, place))
+	}
+	if err != nil {
+		return place, err
+	}
 	return place, m.wait(ctx, place.Path())
 }
 

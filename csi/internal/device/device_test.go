@@ -212,6 +212,16 @@ func TestAConnectionIsCutOnceWhenItsServerWasReplaced(t *testing.T) {
 	cut(false)
 }
 
+func TestAConnectionWhoseServerWasReplacedMeanwhileIsNotKept(t *testing.T) {
+	manager := machine(t, "/sys/block/nbd0/size", "/s")
+	later := time.Now().Add(time.Hour)
+	record := func(Place) error { return os.Chtimes(filepath.Join(manager.Root, "s"), later, later) }
+	_, err := manager.Attach(context.Background(), Place{Kind: NBD, Number: -1}, nil, "db", "/s", record)
+	if err == nil || !strings.Contains(err.Error(), "was replaced") || manager.connected(0) {
+		t.Fatalf("%v, connected: %v", err, manager.connected(0))
+	}
+}
+
 func TestADeviceOfAnEarlierBootIsNotInUse(t *testing.T) {
 	manager := machine(t, "/sys/block/nbd0/size", "/sys/block/nbd0/pid")
 	// A link to itself cannot be opened: an error shows that it was looked at.
