@@ -15,7 +15,7 @@ use rand_pcg::Pcg64;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::command::{PATIENCE, have, program, run};
-use crate::load::initial;
+use crate::load::{eventually, initial};
 use crate::place::Place;
 
 /// Whether this machine permits mounting.
@@ -137,9 +137,15 @@ impl Mounted {
         Self(at.to_owned())
     }
 
-    /// Unmounts it, which must succeed.
+    /// Unmounts it, which must succeed. A busy mount is tried again: a child process that another test starts keeps the
+    /// files open that were open when it was forked, until it executes its program.
     pub fn unmount(self) {
-        output("umount", &[self.0.to_str().unwrap()]);
+        eventually("the file system is not in use", || {
+            let ended = run(Command::new("umount").arg(&self.0));
+            let busy = ended.code == 32 && ended.err.contains("busy");
+            assert!(busy || ended.code == 0, "{ended:?}");
+            !busy
+        });
     }
 
     /// How many mounts there are at a path.
