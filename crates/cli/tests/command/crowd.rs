@@ -275,6 +275,24 @@ fn a_worker_without_connections_returns_its_buffers_too() {
     rig.end();
 }
 
+/// Write-back that begins long after the last request uses buffers too.
+#[test]
+fn buffers_of_late_write_back_are_returned() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let late = ["--write-policy", "write-back", "--write-back-after", "5s"];
+    let server = Server::start(&place.serve_preset("bcache", &late));
+    let mut client = place.client();
+    client.write_at(0, &[1; 256 << 10], false).unwrap();
+    let written = || place.stat("origin_write_bytes") >= 256 << 10;
+    eventually("the write's own buffers are returned", || place.stat("kept_bytes") == 0);
+    assert!(!written());
+    eventually("its data is written back", written);
+    eventually("kept buffers are returned", || place.stat("kept_bytes") == 0);
+    drop(client);
+    server.stop();
+}
+
 /// What one attacker does until the end.
 fn attack(kind: usize, mut stream: UnixStream, over: &AtomicBool) {
     stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();

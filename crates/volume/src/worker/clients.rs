@@ -6,8 +6,8 @@
 //! connections have a time limit.
 //! The requests of a client that is gone end as soon as devices permit: the rest of long trims and zeroings is dropped. At
 //! a stop a client has [`UNREAD_BOUND`] for each batch of replies; then it is disconnected, so that a client that does not read
-//! does not delay the stop. A worker that neither sent nor got a piece of a request for [`LOOK`] returns the buffers that it
-//! kept for reuse.
+//! does not delay the stop. A worker that for [`LOOK`] neither sent nor got a piece of a request, and whose devices ended no
+//! operation, returns the buffers that it kept for reuse.
 
 use std::sync::Arc;
 
@@ -227,7 +227,7 @@ impl Worker {
         }
         let quiet = |c: &Connection| matches!(c.doing().0, Doing::Idle | Doing::Silent);
         self.next_look = None;
-        let rests = std::mem::replace(&mut self.looked_at, self.pieces) == self.pieces;
+        let rests = std::mem::replace(&mut self.looked_at, self.uses) == self.uses;
         if rests {
             release_kept();
         }

@@ -151,9 +151,10 @@ pub(crate) struct Worker {
     /// Reads leave the cache as it is.
     passive: bool,
     budget: Budget,
-    /// Pieces that this worker sent, or that its shard got from other workers.
-    pieces: u64,
-    /// `pieces` at the last check.
+    /// Pieces that this worker sent, or that its shard got from other workers, and operations of devices that ended:
+    /// background work uses buffers too.
+    uses: u64,
+    /// `uses` at the last check.
     looked_at: u64,
     /// Since when: no new work; end when nothing is in flight.
     stopping: Option<Nanos>,
@@ -205,7 +206,7 @@ impl Worker {
             idle_bound: settings.client_idle_ns,
             passive: !settings.populate,
             budget,
-            pieces: 0,
+            uses: 0,
             looked_at: 0,
             stopping: None,
             hurries: false,
@@ -252,7 +253,7 @@ impl Worker {
     fn take_message(&mut self, message: Message) {
         match message {
             Message::Piece { tag, request } => {
-                self.count_piece();
+                self.count_use();
                 self.shard.submit(tag, request);
             }
             Message::Reply(reply) => self.take_reply(reply),
@@ -267,6 +268,7 @@ impl Worker {
 
     fn take_completions(&mut self) {
         while let Some(done) = self.driver.next_done() {
+            self.count_use();
             self.shard.complete(done.id, done.result, done.buf);
         }
         while let Some(event) = self.driver.next_net() {
@@ -293,6 +295,7 @@ impl Worker {
             }
             while let Some(done) = self.driver.next_done() {
                 moved = true;
+                self.count_use();
                 self.shard.complete(done.id, done.result, done.buf);
             }
             while let Some(reply) = self.shard.next_reply() {
@@ -428,7 +431,7 @@ impl Worker {
 
     fn send_piece(&mut self, number: u64, i: u32, owner: u32, request: Request) {
         let tag = Desk::<Caller>::tag(number, i) | u64::from(self.index) << WORKER_SHIFT;
-        self.count_piece();
+        self.count_use();
         if owner == self.index {
             self.shard.submit(tag, request);
         } else {
@@ -436,9 +439,9 @@ impl Worker {
         }
     }
 
-    /// Pieces use buffers, which are returned when there are no more.
-    fn count_piece(&mut self) {
-        self.pieces += 1;
+    /// Pieces and operations use buffers, which are returned when there are no more of either.
+    fn count_use(&mut self) {
+        self.uses += 1;
         if self.next_look.is_none() {
             self.look_soon();
         }
