@@ -183,6 +183,20 @@ func unstaged(t *testing.T, node *machine, id string) {
 	eventually(t, id+" is unstaged from "+node.Name, bound, func() error { return node.unstage(background, id) })
 }
 
+// refuses expects a stage to be refused. Like the kubelet it repeats a request that meets another operation on the volume: a
+// node looks after its volumes by itself.
+func refuses(t *testing.T, node *machine, id string) {
+	t.Helper()
+	eventually(t, id+" is refused on "+node.Name, bound, func() error {
+		err := node.stage(background, id)
+		if status.Code(err) == codes.Aborted {
+			return err
+		}
+		wants(t, err, codes.FailedPrecondition)
+		return nil
+	})
+}
+
 // swept waits until a node has removed its stale flash of a volume. The flash of a volume that is deleted before is kept.
 func swept(t *testing.T, node *machine, id string) {
 	t.Helper()
