@@ -267,10 +267,7 @@ impl Worker {
     }
 
     fn take_completions(&mut self) {
-        while let Some(done) = self.driver.next_done() {
-            self.count_use();
-            self.shard.complete(done.id, done.result, done.buf);
-        }
+        self.take_done();
         while let Some(event) = self.driver.next_net() {
             let (NetEvent::Received { conn, .. } | NetEvent::Sent { conn, .. }) = event;
             if let Some(connection) = self.connections.get_mut(conn as usize) {
@@ -281,6 +278,17 @@ impl Worker {
         self.take_queue_events();
     }
 
+    /// Gives the shard the operations of devices that ended; whether there were any.
+    fn take_done(&mut self) -> bool {
+        let mut any = false;
+        while let Some(done) = self.driver.next_done() {
+            any = true;
+            self.count_use();
+            self.shard.complete(done.id, done.result, done.buf);
+        }
+        any
+    }
+
     /// Runs the shard until it has no output. Devices in memory answer within the loop, which is bounded so that messages
     /// and sockets are processed too.
     fn pump(&mut self) {
@@ -288,16 +296,11 @@ impl Worker {
             self.clock = self.driver.now();
             self.follow_doubt();
             self.shard.run(self.clock);
-            let mut moved = false;
             while let Some(io) = self.shard.next_io() {
                 let io = self.placed(io);
                 self.driver.start(0, io);
             }
-            while let Some(done) = self.driver.next_done() {
-                moved = true;
-                self.count_use();
-                self.shard.complete(done.id, done.result, done.buf);
-            }
+            let mut moved = self.take_done();
             while let Some(reply) = self.shard.next_reply() {
                 moved = true;
                 self.route_reply(reply);
